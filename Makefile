@@ -48,9 +48,13 @@ test-all: $(VENV)/dev
 test-plain: $(VENV)/dev
 	OCTAVO_PLAIN_NUMBA=1 $(PYTEST) -m "not slow" --cases=$(CASES) --case-seed=$(SEED) tests/cpu_kernels
 
+# Tests that are short where AMX is emulated.
+ON_TILES := tests/cpu_kernels/products/test_multiply.py tests/cpu_kernels/prefill/test_bf16_tiles.py tests/runtime/graph/test_product_nodes.py
+
 test-cpus: $(VENV)/dev
 	for cpu in baseline avx2 alderlake skylake icelake; do \
 		OCTAVO_TEST_CPU=$$cpu $(PYTEST) -m "not slow" tests/cpu_kernels || exit 1; done
+	OCTAVO_TEST_CPU=sapphirerapids $(PYTEST) -m "not slow" $(ON_TILES)
 
 # Emulated, and as each of these CPUs: the oldest with NEON, one with products of bytes, and Apple's first.
 ARM_CPUS := generic cortex-a76 apple-m1

@@ -26,6 +26,7 @@ from .graph import ggml, hook, observer
 from .graph.attention_nodes import AttentionNode, cache_layers, silent_llama_cpp
 from .methods.assignment import assign
 from .methods.method import Assignment
+from .models.stored_weights import StoredWeights
 from .process.interruption import Interruption, shielded
 from .process.sigbus import n_lost_pages
 from .query_recorder import Recorder
@@ -104,8 +105,9 @@ class Context(internals.LlamaContext):
         self.sequence = sequence
         self._interruption = Interruption()
         n_threads = max(params.n_threads, params.n_threads_batch)
+        sizes, stored = (params.n_ubatch, n_threads), StoredWeights(model.path_model).address
         self._executor = device.new_executor(
-            ExecutorArguments(self.cache, nodes, self.shapes, params.n_ubatch, n_threads, self._interruption)
+            ExecutorArguments(self.cache, nodes, self.shapes, *sizes, self._interruption, stored)
         )
         params.cb_eval = llama_cpp.ggml_backend_sched_eval_callback(hook.replace_attention.address)
         params.cb_eval_user_data = self._executor.step.ctypes.data

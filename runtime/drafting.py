@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
+from ..cpu_kernels.numba_support.machine_features import MULTIPLIES_FEW
 from .llama import Llama
 from .models.own_products import own_products
 from .sequences.drafter import Drafter
@@ -33,8 +34,8 @@ def new_drafter(llama: Llama, most: int | None, prediction: Sequence[int] = ()) 
 
 @cache
 def _multiplies_most(path: str) -> bool:
-    """Return whether octavo multiplies nearly all weights of a model."""
-    return own_products(Path(path)).share >= _NEARLY_ALL
+    """Return whether octavo multiplies nearly all weights of a model, also by few tokens."""
+    return MULTIPLIES_FEW and own_products(Path(path)).share >= _NEARLY_ALL
 
 
 @contextmanager

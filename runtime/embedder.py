@@ -115,7 +115,7 @@ class Embedder:
         params.n_batch = params.n_ubatch = self.n_batch
         params.n_threads, params.n_threads_batch = ours.params.n_threads, ours.params.n_threads_batch
         params.type_k = params.type_v = ggml.TYPE_F16
-        self._products = hook.multiply_weights(self._step, max(params.n_threads, params.n_threads_batch))
+        self._products, _ = hook.multiply_weights(self._step, max(params.n_threads, params.n_threads_batch))
         if MULTIPLIES_WEIGHTS:
             params.cb_eval = llama_cpp.ggml_backend_sched_eval_callback(hook.replace_attention.address)
             params.cb_eval_user_data = self._step.ctypes.data

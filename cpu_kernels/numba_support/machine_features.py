@@ -25,13 +25,18 @@ HAS_DOT = bool(_FEATURES.get("dotprod")) and platform.system() != "Darwin"
 #: Whether products of weights are added up four at once, from bytes to int32. AVX2 adds them up as int16 before.
 ADDS_PRODUCTS = HAS_VNNI or HAS_DOT
 
+#: Whether octavo multiplies quantised weights. With AVX-512, but without its VNNI, llama.cpp does.
+MULTIPLIES_WEIGHTS = HAS_DOT or (
+    (LANES == 8 or HAS_VNNI) and all(_FEATURES.get(name) for name in ("avx2", "fma", "f16c"))
+)
+
 #: Linux gives a process AMX's registers on demand: arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA).
 _ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA = 158, 0x1023, 18
 
 
 def _may_use_amx() -> bool:
-    """Return whether this CPU multiplies tiles of bf16, and the system lets this process use them."""
-    if not _FEATURES.get("amx-bf16") or platform.system() != "Linux" or LANES != 16:
+    """Return whether this CPU multiplies tiles of bf16 and of bytes, and the system lets this process use them."""
+    if not (_FEATURES.get("amx-bf16") and _FEATURES.get("amx-int8")) or platform.system() != "Linux" or LANES != 16:
         return False
     return bool(ctypes.CDLL(None).syscall(_ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA) == 0)
 
@@ -39,7 +44,5 @@ def _may_use_amx() -> bool:
 #: Whether kernels may multiply on Intel's AMX tiles.
 HAS_AMX = _may_use_amx()
 
-#: Whether octavo multiplies quantised weights. With AMX, or AVX-512 without its VNNI, llama.cpp does.
-MULTIPLIES_WEIGHTS = HAS_DOT or (
-    (LANES == 8 or (HAS_VNNI and not HAS_AMX)) and all(_FEATURES.get(name) for name in ("avx2", "fma", "f16c"))
-)
+#: Whether octavo multiplies weights by few tokens, too. With AMX llama.cpp does, in a layout of its own.
+MULTIPLIES_FEW = MULTIPLIES_WEIGHTS and not HAS_AMX

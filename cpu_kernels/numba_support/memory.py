@@ -5,6 +5,7 @@ An address is an int64. For arrays and records at an address see views.py.
 
 from __future__ import annotations
 
+import ctypes
 from typing import Any
 
 import llvmlite.binding
@@ -17,6 +18,9 @@ from .compile import kernel
 
 #: Turns, about 50 microseconds, that a waiting thread spins before it yields its core on every further turn.
 _SPINS = 1 << 10
+
+#: The Python type of a function that `call_native` calls.
+Callback = ctypes.CFUNCTYPE(*[ctypes.c_int64] * 5)
 
 _ON_X86 = llvmlite.binding.get_default_triple().startswith(("x86_64", "i686", "amd64"))
 

@@ -19,12 +19,12 @@ from numba import float32, types
 from ..layout.head import ANY_ORDER
 from ..layout.scores import cap_scores
 from ..layout.spans import oldest_seen, spans_at
+from ..numba_support.amx import enter_tiles, leave_tiles
 from ..numba_support.compile import kernel, late_stage
 from ..numba_support.machine_features import HAS_AMX
 from ..numba_support.memory import read_float
 from ..numba_support.shape import SHAPE
 from ..numba_support.views import array_at
-from .bf16_tiles import enter_tiles, leave_tiles
 from .sparse_prefill import any_chosen, group_of, reads_all
 from .strips import (
     add_values,
@@ -77,7 +77,7 @@ def attend_tile(
     n_blocks : int64
         Number of blocks of all spans, if `chosen` is not 0.
     rounds : int64
-        1 to round to integers where their products are faster than those of f32; 0 for f32.
+        1 to round to integers or bf16 where their products are faster than those of f32; 0 for f32.
     softcap : float32
         Soft cap of the scores, 0 for none.
     sinks : int64
@@ -94,7 +94,9 @@ def attend_tile(
     first_token = position + first_row // group
     last_token = position + (first_row + n_rows - 1) // group
     first_group, last_group = group_of(position, first_row // group), group_of(position, last_token - position)
-    rough = (chosen != 0 and not reads_all(position, first_group)) or (rounds != 0 and shape.on_integers)
+    rough = (chosen != 0 and not reads_all(position, first_group)) or (
+        rounds != 0 and (shape.on_amx or shape.on_integers)
+    )
     start_softmax(shape, first_row, n_rows, position, room)
     if HAS_AMX and shape.on_amx:
         enter_tiles(room.configuration)

@@ -7,72 +7,29 @@ negligible. If attention is approximate anyway, the product of both highs suffic
 A tile is 16 rows of 64 bytes. It adds left . right: `left` is (16, 32) bf16, and `right` is (32, 16) bf16 with pairs of
 rows interleaved: (16, 16, 2). Queries are columns: a strip of STRIP queries is as wide as a tile, and as a vector of
 f32. Values must be transposed for that; keys need not be.
-
-ggml uses the same tile registers, and configures them once for each thread. `enter_tiles` saves this configuration, and
-`leave_tiles` restores it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from ..numba_support.machine_features import HAS_AMX, LANES
+from ..numba_support.amx import ROW_BYTES, TILE_ROWS, call_amx, if_amx, load_tile, store_tile
+from ..numba_support.machine_features import LANES
 from ..numba_support.shape import AMX_DEPTH as DEPTH
 from ..numba_support.shape import SHAPE, ShapeParts
 from ..numba_support.vector import INT8, INT16, VECTOR, Emit, constant, cover_evenly
 
-#: Queries of a strip, and rows of a tile.
-STRIP = 16
-
-#: Bytes of a row of a tile, and of the configuration of all tiles.
-_ROW_BYTES, CONFIGURATION_BYTES = 64, 64
-_STEP = constant(_ROW_BYTES)
+#: Queries of a strip.
+STRIP = TILE_ROWS
 
 #: Tiles for sums; and tiles for the operands of one product, of which two alternate on the left.
 _SUMS, _LEFT, _RIGHT = 4, (4, 5), (6, 7)
-
-
-def _if_amx(write: Callable[..., None]) -> Callable[..., Any]:
-    """Return the generator of an intrinsic from `write`, which takes the builder and the arguments.
-
-    Without AMX it writes nothing, so that kernels which never call it still compile.
-    """
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        if HAS_AMX:
-            write(builder, *args)
-        return context.get_dummy_value()
-
-    return generate
-
-
-def _call(builder: Any, name: str, *arguments: Any) -> None:
-    """Call an LLVM intrinsic for AMX. Tiles are int8 constants."""
-    values = [ir.Constant(INT8, each) if isinstance(each, int) else each for each in arguments]
-    signature = ir.FunctionType(ir.VoidType(), [value.type for value in values])
-    builder.call(cgutils.get_or_insert_function(builder.module, signature, f"llvm.x86.{name}"), values)
-
-
-def _place(builder: Any, address: Any, offset: int | Any = 0) -> Any:
-    """Return a pointer to bytes at an address, int64, and an offset."""
-    return Emit(builder).pointer(address, INT8, offset)
-
-
-def _load(builder: Any, tile: int, address: Any, offset: int | Any = 0, step: Any = _STEP) -> None:
-    """Load a tile whose rows are `step` bytes apart."""
-    _call(builder, "tileloadd64", tile, _place(builder, address, offset), step)
-
-
-def _store_tile(builder: Any, tile: int, address: Any, offset: int) -> None:
-    """Store a tile at an address and an offset in bytes."""
-    _call(builder, "tilestored64", tile, _place(builder, address, offset), _STEP)
 
 
 def _add_products(builder: Any, n: int, left: list[Any], step: Any, right: list[Any]) -> None:
@@ -92,12 +49,12 @@ def _add_products(builder: Any, n: int, left: list[Any], step: Any, right: list[
         Address of the tile of highs, and of that of lows.
     """
     for half, address in enumerate(right):
-        _load(builder, _RIGHT[half], address)
+        load_tile(builder, _RIGHT[half], address)
     turn = 0
     for left_half, right_half in ((0, 0), (0, 1), (1, 0))[: 1 if len(right) == 1 else 3]:
         for i in range(n):
-            _load(builder, _LEFT[turn], left[left_half], builder.mul(step, constant(i * STRIP)), step)
-            _call(builder, "tdpbf16ps", i, _LEFT[turn], _RIGHT[right_half])
+            load_tile(builder, _LEFT[turn], left[left_half], builder.mul(step, constant(i * STRIP)), step)
+            call_amx(builder, "tdpbf16ps", i, _LEFT[turn], _RIGHT[right_half])
             turn = 1 - turn
 
 
@@ -108,33 +65,6 @@ def _halves(builder: Any, rough: Any) -> Iterator[int]:
             yield 1
         with otherwise:
             yield 2
-
-
-@intrinsic
-def enter_tiles(typing: Any, saved: Any) -> Any:
-    """Configure the tiles of this thread, and save their configuration: CONFIGURATION_BYTES at an address."""
-
-    def write(builder: Any, saved: Any) -> None:
-        settings = np.zeros(CONFIGURATION_BYTES, np.uint8)
-        settings[0] = 1  # the only palette
-        settings[16:32].view(np.uint16)[:] = _ROW_BYTES
-        settings[48:56] = STRIP
-        array = ir.Constant(ir.ArrayType(INT8, len(settings)), bytearray(settings.tobytes()))
-        configuration = cgutils.global_constant(builder, "octavo.tiles", array)
-        _call(builder, "sttilecfg", _place(builder, saved))
-        _call(builder, "ldtilecfg", builder.bitcast(configuration, cgutils.voidptr_t))
-
-    return types.void(types.int64), _if_amx(write)
-
-
-@intrinsic
-def leave_tiles(typing: Any, saved: Any) -> Any:
-    """Restore the tiles' configuration of before `enter_tiles`."""
-
-    def write(builder: Any, saved: Any) -> None:
-        _call(builder, "ldtilecfg", _place(builder, saved))
-
-    return types.void(types.int64), _if_amx(write)
 
 
 @intrinsic
@@ -158,7 +88,7 @@ def score_strip(typing: Any, shape: Any, keys: Any, queries: Any, scores: Any, r
         n_steps = builder.udiv(row_bytes, constant(2 * DEPTH))
         lows = builder.mul(row_bytes, constant(_SUMS * STRIP)), builder.mul(row_bytes, constant(STRIP))
         for i in range(_SUMS):
-            _call(builder, "tilezero", i)
+            call_amx(builder, "tilezero", i)
         for n in _halves(builder, rough):
             with cgutils.for_range(builder, n_steps) as loop:
                 key = builder.add(keys, builder.mul(loop.index, constant(2 * DEPTH)))
@@ -166,9 +96,9 @@ def score_strip(typing: Any, shape: Any, keys: Any, queries: Any, scores: Any, r
                 left, right = [key, builder.add(key, lows[0])], [query, builder.add(query, lows[1])]
                 _add_products(builder, _SUMS, left[:n], row_bytes, right[:n])
         for i in range(_SUMS):
-            _store_tile(builder, i, scores, i * STRIP * _ROW_BYTES)
+            store_tile(builder, i, scores, i * STRIP * ROW_BYTES)
 
-    return types.void(SHAPE, types.int64, types.int64, types.int64, types.boolean), _if_amx(write)
+    return types.void(SHAPE, types.int64, types.int64, types.int64, types.boolean), if_amx(write)
 
 
 @intrinsic
@@ -191,13 +121,13 @@ def add_strip(typing: Any, shape: Any, values: Any, weights: Any, n_steps: Any, 
 
     def write(builder: Any, shape: Any, values: Any, weights: Any, n_steps: Any, sums: Any, rough: Any) -> None:
         value_dim, rows = ShapeParts(builder, shape).value_dim(), _SUMS * STRIP
-        lows = builder.mul(value_dim, constant(2 * rows)), constant(rows // 2 * _ROW_BYTES)
+        lows = builder.mul(value_dim, constant(2 * rows)), constant(rows // 2 * ROW_BYTES)
 
         def write_tiles(start: Any, n_tiles: int) -> None:
             first = builder.add(values, builder.mul(start, constant(STRIP * 2 * rows)))
-            own = builder.add(sums, builder.mul(start, constant(STRIP * _ROW_BYTES)))
+            own = builder.add(sums, builder.mul(start, constant(STRIP * ROW_BYTES)))
             for i in range(n_tiles):
-                _load(builder, i, own, i * STRIP * _ROW_BYTES)
+                load_tile(builder, i, own, i * STRIP * ROW_BYTES)
             for n in _halves(builder, rough):
                 with cgutils.for_range(builder, n_steps) as loop:
                     value = builder.add(first, builder.mul(loop.index, constant(2 * DEPTH)))
@@ -205,11 +135,11 @@ def add_strip(typing: Any, shape: Any, values: Any, weights: Any, n_steps: Any, 
                     left, right = [value, builder.add(value, lows[0])], [weight, builder.add(weight, lows[1])]
                     _add_products(builder, n_tiles, left[:n], constant(2 * rows), right[:n])
             for i in range(n_tiles):
-                _store_tile(builder, i, own, i * STRIP * _ROW_BYTES)
+                store_tile(builder, i, own, i * STRIP * ROW_BYTES)
 
         cover_evenly(builder, builder.udiv(value_dim, constant(STRIP)), _SUMS, write_tiles)
 
-    return types.void(SHAPE, types.int64, types.int64, types.int64, types.int64, types.boolean), _if_amx(write)
+    return types.void(SHAPE, types.int64, types.int64, types.int64, types.int64, types.boolean), if_amx(write)
 
 
 def _split(emit: Emit, x: Any) -> tuple[Any, Any]:
@@ -254,7 +184,7 @@ def split_keys(typing: Any, shape: Any, floats: Any, highs: Any, lows: Any, roug
                     x, y = (builder.bitcast(vector, words) for vector in vectors)
                     _store(emit, emit.shuffle(x, y, odd), target, builder.shl(column, constant(1)))
 
-    return types.void(SHAPE, types.int64, types.int64, types.int64, types.boolean), _if_amx(write)
+    return types.void(SHAPE, types.int64, types.int64, types.int64, types.boolean), if_amx(write)
 
 
 @intrinsic
@@ -266,7 +196,7 @@ def split_pairs(typing: Any, even: Any, odd: Any, highs: Any, lows: Any) -> Any:
         for x, y, target in zip(_split(emit, even), _split(emit, odd), (highs, lows), strict=True):
             _store(emit, _paired(emit, x, y), target, 0)
 
-    return types.void(VECTOR, VECTOR, types.int64, types.int64), _if_amx(write)
+    return types.void(VECTOR, VECTOR, types.int64, types.int64), if_amx(write)
 
 
 @intrinsic
@@ -283,7 +213,7 @@ def split_weights(typing: Any, even: Any, odd: Any, highs: Any, lows: Any) -> An
         ]
         _store(emit, _paired(emit, *left), lows, 0)
 
-    return types.void(VECTOR, VECTOR, types.int64, types.int64), _if_amx(write)
+    return types.void(VECTOR, VECTOR, types.int64, types.int64), if_amx(write)
 
 
 @intrinsic
@@ -298,7 +228,7 @@ def round_pairs(typing: Any, even: Any, odd: Any, highs: Any) -> Any:
         ]
         _store(emit, _paired(emit, *rounded), highs, 0)
 
-    return types.void(VECTOR, VECTOR, types.int64), _if_amx(write)
+    return types.void(VECTOR, VECTOR, types.int64), if_amx(write)
 
 
 @intrinsic
@@ -329,7 +259,7 @@ def split_values(typing: Any, shape: Any, floats: Any, values: Any, n_steps: Any
                 targets = [target, builder.add(target, builder.mul(value_dim, constant(row_bytes)))]
                 _split_square(Emit(builder), value_dim, source, targets[:n], row_bytes)
 
-    return types.void(SHAPE, types.int64, types.int64, types.int64, types.boolean), _if_amx(write)
+    return types.void(SHAPE, types.int64, types.int64, types.int64, types.boolean), if_amx(write)
 
 
 def _split_square(emit: Emit, value_dim: Any, source: Any, targets: list[Any], row_bytes: int) -> None:

@@ -27,13 +27,13 @@ from ..attend.decode import LOWEST_SCORE
 from ..layout.head import ANY_ORDER
 from ..layout.scores import cap_scores, fill
 from ..layout.spans import oldest_seen
+from ..numba_support.amx import enter_tiles, leave_tiles
 from ..numba_support.compile import kernel, layout
 from ..numba_support.machine_features import HAS_AMX, LANES
 from ..numba_support.memory import copy_bytes
 from ..numba_support.shape import Shape
 from ..numba_support.vector import add, exp_difference, load, maximum, multiply, splat, store
 from ..numba_support.views import array_at
-from .bf16_tiles import enter_tiles, leave_tiles
 from .strips import load_keys, load_queries, mask_strip, score_strip_of, sum_strip
 from .tile_scratch import BLOCK, scratch_parts, strip_queries
 

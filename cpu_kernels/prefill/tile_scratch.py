@@ -6,9 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..numba_support.amx import CONFIGURATION_BYTES
 from ..numba_support.compile import kernel, layout
 from ..numba_support.machine_features import HAS_AMX
-from .bf16_tiles import CONFIGURATION_BYTES, STRIP
+from .bf16_tiles import STRIP
 from .f32_tiles import TILE
 
 #: Rows of a block of keys.

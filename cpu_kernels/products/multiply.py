@@ -1,6 +1,6 @@
 """Multiply a batch of tokens by a matrix of weights, or each token by some of many matrices, on all threads together.
 
-The tokens that a matrix multiplies are a group. The threads round the inputs, each some tokens of all groups. Then each
+The tokens that a matrix multiplies are a group. The threads round the inputs, each some tokens of each group. Then each
 takes panels of the weights, a few at a time, as long as there are any: cores may be of different speed. Who computes a
 panel makes no difference to its results.
 """
@@ -9,10 +9,16 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..numba_support.amx import TILE_ROWS
 from ..numba_support.compile import kernel
+from ..numba_support.machine_features import HAS_AMX
 from ..numba_support.memory import barrier, call_native, fetch_add, read_int32, stack_bytes, write_int64
+from ..numba_support.vector import CACHE_LINE
 from ..numba_support.views import record_at
-from .panels import JOB, MOST_TOKENS, ROWS, TOKEN
+from .activations import round_to_bf16
+from .multiplier import JOB_ROWS
+from .panel_tiles import FEWEST_TILED, MOST_TILED
+from .panels import JOB, MOST_TOKENS, TOKEN
 
 #: What the products of a context share.
 SHARED = np.dtype(
@@ -59,16 +65,32 @@ PRODUCT = np.dtype(
 _SHARED_NEXT = {name: place[1] for name, place in (SHARED.fields or {}).items()}["next_panel"]
 _JOB_BYTES, _TOKEN_BYTES, _GROUP_BYTES = JOB.itemsize, TOKEN.itemsize, GROUP.itemsize
 
+#: Tokens for which there is room, but no inputs: the last tile of tokens may reach so far behind them.
+_UNUSED_TOKENS = TILE_ROWS - 1
+
 #: Parts of the panels that each thread takes, one after another.
 _PARTS = 8
+
+
+@kernel
+def _token_bytes(product, n_columns):
+    """Return the bytes of a token's rounded inputs. Rows of bf16 are so far apart that their cache sets differ."""
+    rounded = n_columns // product.columns * product.input_bytes
+    return max(rounded, 2 * n_columns + CACHE_LINE) if HAS_AMX else rounded
+
+
+@kernel
+def inputs_bytes(product, n_columns, n_tokens):
+    """Return the bytes of room for the rounded inputs of a batch."""
+    return _token_bytes(product, n_columns) * (n_tokens + (_UNUSED_TOKENS if HAS_AMX else 0))
 
 
 @kernel
 def fits(product_address, n_columns, n_tokens, n_groups):
     """Return whether there is room for the inputs, the panels and the groups of a product."""
     product = record_at(product_address, PRODUCT)
-    shared, n_blocks = record_at(product.shared, SHARED), n_columns // product.columns
-    inputs, room = n_blocks * product.input_bytes * n_tokens, product.room_bytes
+    shared = record_at(product.shared, SHARED)
+    inputs, room = inputs_bytes(product, n_columns, n_tokens), product.room_bytes
     has_records = n_tokens * _TOKEN_BYTES <= shared.tokens_bytes and n_groups * _GROUP_BYTES <= shared.groups_bytes
     return product.multiply != 0 and inputs <= shared.inputs_bytes and room <= shared.panels_bytes and has_records
 
@@ -91,9 +113,8 @@ def multiply_batch(product_address, weights, matrix, source, source_bytes, n_tok
         Address of the results, rows of f32 that lie out_bytes apart.
     """
     shared = record_at(record_at(product_address, PRODUCT).shared, SHARED)
-    if ith == 0:
-        group = record_at(shared.groups, GROUP)
-        group.weights, group.n_tokens, group.stop, shared.n_groups = weights, n_tokens, n_tokens, 1
+    group = record_at(shared.groups, GROUP)  # each thread writes the same, and reads it without waiting for another
+    group.weights, group.n_tokens, group.stop, shared.n_groups = weights, n_tokens, n_tokens, 1
     for t in range(ith, n_tokens, n_threads):  # those that this thread rounds
         token = record_at(shared.tokens + t * _TOKEN_BYTES, TOKEN)
         token.source, token.out = source + t * source_bytes, out + t * out_bytes
@@ -165,10 +186,16 @@ def _multiply_groups(product_address, matrix, n_tokens, ith, n_threads):
     """Multiply the tokens of all groups, whose records are written: a token's by the thread that rounds it."""
     product, (n_rows, n_columns, row_bytes) = record_at(product_address, PRODUCT), matrix
     shared, n_blocks = record_at(product.shared, SHARED), n_columns // product.columns
-    token_bytes = n_blocks * product.input_bytes
-    for t in range(ith, n_tokens, n_threads):
-        source = record_at(shared.tokens + t * _TOKEN_BYTES, TOKEN).source
-        call_native(product.round, source, n_blocks, shared.inputs + t * token_bytes, product.factor)
+    token_bytes = _token_bytes(product, n_columns)
+    for number in range(shared.n_groups):
+        group = record_at(shared.groups + number * _GROUP_BYTES, GROUP)
+        first = group.stop - group.n_tokens
+        for t in range(first + (ith - first) % n_threads, group.stop, n_threads):
+            source = record_at(shared.tokens + t * _TOKEN_BYTES, TOKEN).source
+            if HAS_AMX and group.n_tokens >= FEWEST_TILED:
+                round_to_bf16(source, n_columns, shared.inputs + t * token_bytes)
+            else:
+                call_native(product.round, source, n_blocks, shared.inputs + t * token_bytes, product.factor)
     if ith == 0:
         write_int64(product.shared + _SHARED_NEXT, 0)
     barrier(product.shared, n_threads)
@@ -176,7 +203,7 @@ def _multiply_groups(product_address, matrix, n_tokens, ith, n_threads):
     job = record_at(job_address, JOB)
     job.row_bytes, job.n_rows, job.n_blocks, job.token_bytes = row_bytes, n_rows, n_blocks, token_bytes
     job.panel = shared.panels + ith * shared.panels_bytes
-    n_panels = -(-n_rows // ROWS)  # of a group
+    n_panels = -(-n_rows // JOB_ROWS)  # of a group
     n_all = shared.n_groups * n_panels
     n_own = max(n_all // (n_threads * _PARTS), 1)
     panel = fetch_add(product.shared + _SHARED_NEXT, n_own)
@@ -187,8 +214,10 @@ def _multiply_groups(product_address, matrix, n_tokens, ith, n_threads):
             first = panel % n_panels
             stop = min(first + own_stop - panel, n_panels)
             job.weights = group.weights
-            for t in range(group.stop - group.n_tokens, group.stop, MOST_TOKENS):
-                job.n_tokens = min(MOST_TOKENS, group.stop - t)
+            job.on_tiles = HAS_AMX and group.n_tokens >= FEWEST_TILED
+            most = MOST_TILED if job.on_tiles else MOST_TOKENS
+            for t in range(group.stop - group.n_tokens, group.stop, most):
+                job.n_tokens = min(most, group.stop - t)
                 job.inputs, job.tokens = shared.inputs + t * token_bytes, shared.tokens + t * _TOKEN_BYTES
                 call_native(product.multiply, job_address, first, stop, 0)
             panel += stop - first

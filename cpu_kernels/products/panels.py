@@ -21,9 +21,7 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import types
 from numba.core import cgutils
-from numba.extending import intrinsic
 
 from ..numba_support.machine_features import ADDS_PRODUCTS, HAS_AVX2, HAS_VNNI
 from ..numba_support.machine_features import LANES as LANES_OF_CPU
@@ -65,6 +63,7 @@ JOB = np.dtype(
         ("token_bytes", "i8"),
         ("tokens", "i8"),  # address of their TOKEN records
         ("n_tokens", "i8"),
+        ("on_tiles", "i8"),  # 1 if inputs are rounded to bf16, for tiles (panel_tiles.py)
     ],
     align=True,
 )
@@ -133,7 +132,7 @@ class BlockType:
     scale_bytes : int
         Where a row has a signed byte as the scale of each 16 columns, side by side; 0 if it has not.
     subtracted : int
-        What codes that have such scales are too large by.
+        What codes are too large by.
     """
 
     n_bytes: int
@@ -192,6 +191,11 @@ class BlockType:
         return _SLICE_BYTES // (ROWS * self.columns)
 
     @property
+    def n_parts(self) -> int:
+        """Return how many parts of a block have a scale of their own."""
+        return self.columns // self.scaled
+
+    @property
     def room_bytes(self) -> int:
         """Return the bytes of the sums of all tokens and of the slice of a panel behind them."""
         return _SUMS_BYTES + self.slice_blocks * self.panel_bytes
@@ -202,48 +206,12 @@ class BlockType:
         return self.columns + (SUMS_BYTES if self.integers else 4) + SCALE_BYTES
 
 
-def multiplier(of: BlockType) -> Any:
-    """Make the intrinsic that multiplies panels of weights of a type, from one to another."""
-
-    @intrinsic
-    def multiply_panels(typing: Any, job: Any, first: Any, stop: Any) -> Any:
-        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            job, first, stop = args
-            read = {name: field(builder, job, JOB, name) for name in JOB.names or ()}
-            with cgutils.for_range_slice(builder, first, stop, constant(1), INT64) as (panel, _count):
-                _write_panel(builder, of, read, builder.mul(panel, constant(ROWS)))
-            return context.get_dummy_value()
-
-        return types.void(*[types.int64] * 3), generate
-
-    return multiply_panels
-
-
-def _write_panel(builder: Any, of: BlockType, job: dict[str, Any], first_row: Any) -> None:
-    """Write code that multiplies a panel by all tokens: few tokens by its rows as they are stored."""
-    many, end = builder.append_basic_block("many"), builder.append_basic_block("end")
-    by_number = builder.switch(job["n_tokens"], many)
-    for n in range(1, of.few + 1):
-        few = builder.append_basic_block("few")
-        by_number.add_case(constant(n), few)
-        with builder.goto_block(few):
-            left = builder.sub(job["n_rows"], first_row)
-            n_rows = builder.select(builder.icmp_signed("<", left, constant(ROWS)), left, constant(ROWS))
-            with cgutils.for_range_slice(builder, constant(0), n_rows, constant(LANES), INT64) as (row, _count):
-                _Panel(builder, of, job, builder.add(first_row, row), LANES).multiply_stored(n)
-            builder.branch(end)
-    builder.position_at_end(many)
-    _Panel(builder, of, job, first_row, ROWS).multiply_unpacked()
-    builder.branch(end)
-    builder.position_at_end(end)
-
-
 #: The address of a block's scales in a panel, less `codes_bytes`; and for each token the sums of products of its codes,
 #: and the integers that belong to the sums of its inputs, if there are.
 _Block = tuple[Any, list[Any], list[Any]]
 
 
-class _Panel:
+class Panel:
     """Write the products of some rows, a lane each.
 
     Parameters
@@ -290,12 +258,7 @@ class _Panel:
             left = builder.sub(n_blocks, start)
             n_own = builder.select(builder.icmp_signed("<", left, most), left, most)
             with cgutils.for_range(builder, n_own) as loop:
-                own, place = self._rows_of(builder.add(start, loop.index)), self._place_of(loop.index)
-                for first in range(0, self._lanes, LANES):
-                    some, part = own[first : first + LANES], builder.add(place, constant(4 * first))
-                    self._unpack_codes(some, part)
-                    self._unpack_integers(some, part)
-                    self._unpack_floats(some, part)
+                self.unpack(builder.add(start, loop.index), self._place_of(loop.index))
 
             def write(token: Any, n: int) -> None:
                 is_first = builder.icmp_signed("==", token, constant(0))
@@ -309,6 +272,15 @@ class _Panel:
                 self._write(token, n, start, n_own, sums_of_panel)
 
             cover_evenly(builder, self._job["n_tokens"], TOKENS, write)
+
+    def unpack(self, block: Any, place: Any) -> None:
+        """Write code that unpacks a block of each row to an address: its codes, integers and floats."""
+        rows = self._rows_of(block)
+        for first in range(0, self._lanes, LANES):
+            some, part = rows[first : first + LANES], self._builder.add(place, constant(4 * first))
+            self._unpack_codes(some, part)
+            self._unpack_integers(some, part)
+            self._unpack_floats(some, part)
 
     def _rows_of(self, block: Any) -> list[Any]:
         """Return the addresses of a block of each row."""
@@ -343,7 +315,7 @@ class _Panel:
             with last:
                 for number, total in zip(numbers, totals, strict=True):
                     record = builder.add(job["tokens"], builder.mul(number, constant(TOKEN.itemsize)))
-                    self._store_rows(builder.load(total), field(builder, record, TOKEN, "out"))
+                    self.store_rows(builder.load(total), field(builder, record, TOKEN, "out"))
             with not_last:
                 for total, place in zip(totals, sums_before, strict=True):
                     store(builder, builder.load(total), place)
@@ -355,7 +327,7 @@ class _Panel:
         ahead = builder.add(self._rows[0], builder.mul(number, constant(n_bytes)))
         Emit(builder).prefetch(builder.add(ahead, constant(_AHEAD_BYTES)), n_bytes)
 
-    def _store_rows(self, total: Any, out: Any) -> None:
+    def store_rows(self, total: Any, out: Any) -> None:
         """Store the results of rows that there are, in a token's row of results."""
         builder, lanes = self._builder, self._lanes
         place = builder.add(out, builder.mul(self._first_row, constant(4)))

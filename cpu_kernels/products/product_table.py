@@ -8,8 +8,10 @@ import traceback
 import numpy as np
 
 from ..numba_support import background_compile
+from ..numba_support.memory import Callback
 from ..numba_support.vector import CACHE_LINE
-from .multiply import GROUP, PRODUCT, SHARED
+from .multiply import GROUP, PRODUCT, SHARED, inputs_bytes
+from .panel_tiles import tiled_room_bytes
 from .panels import TOKEN
 from .weights import KERNELS
 
@@ -21,10 +23,8 @@ _RECORDS = np.zeros(N_TYPES, PRODUCT)
 for _number, _kernels in KERNELS.items():
     _own = _RECORDS[_number]
     _own["columns"], _own["input_bytes"] = _kernels.of.columns, _kernels.of.input_bytes
-    _own["room_bytes"], _own["factor"] = _kernels.of.room_bytes, _kernels.factor
-
-#: The Python type of a function that C calls as `call_native` does.
-_Callback = ctypes.CFUNCTYPE(*[ctypes.c_int64] * 5)
+    _own["room_bytes"] = max(_kernels.of.room_bytes, tiled_room_bytes(_kernels.of))
+    _own["factor"] = -_kernels.of.subtracted
 
 
 class ProductTable:
@@ -48,7 +48,7 @@ class ProductTable:
         self._records["shared"] = self._shared.ctypes.data
         self.address: int = self._records.ctypes.data
         self._room: dict[str, np.ndarray] = {}
-        self._callback = _Callback(self._prepare)
+        self._callback = Callback(self._prepare)
         self.prepare_address = ctypes.cast(self._callback, ctypes.c_void_p).value
 
     def start(self) -> None:
@@ -60,8 +60,7 @@ class ProductTable:
         own, kernels = self._records[number], KERNELS[number]
         own["round"] = background_compile.compiled(kernels.round).address
         own["multiply"] = background_compile.compiled(kernels.multiply).address
-        n_blocks = n_columns // int(own["columns"])
-        self._make_room("inputs", n_blocks * int(own["input_bytes"]) * n_tokens, 1)
+        self._make_room("inputs", inputs_bytes.py_func(own, n_columns, n_tokens), 1)
         self._make_room("panels", int(own["room_bytes"]), self._n_threads)
         self._make_room("tokens", n_tokens * TOKEN.itemsize, 1)
         self._make_room("groups", n_groups * GROUP.itemsize, 1)

@@ -36,7 +36,8 @@ from .integers import (
     splat,
     transposed,
 )
-from .panels import BlockType, multiplier
+from .multiplier import multiplier
+from .panels import BlockType
 
 _HALF_CODES = ir.VectorType(INT8, BLOCK // 2)
 
@@ -204,14 +205,21 @@ def _last_scale(builder: Any, rows: list[Any]) -> list[Any]:
 #: Columns of a row in a vector of nibbles, if a block has 16 bytes of them.
 _WIDTH = BLOCK // 2
 
-Q4_0 = BlockType(18, _bytes_after(2), _scale, 15, _nibbles, width=_WIDTH)
+Q4_0 = BlockType(18, _bytes_after(2), _scale, 15, _nibbles, width=_WIDTH, subtracted=8)
 Q4_1 = BlockType(20, _bytes_after(4), _scale_and_minimum, 15, _nibbles, has_minimum=True, width=_WIDTH)
-Q5_0 = BlockType(22, _five_bits_after(2), _scale, 31)
+Q5_0 = BlockType(22, _five_bits_after(2), _scale, 31, subtracted=16)
 Q5_1 = BlockType(24, _five_bits_after(4), _scale_and_minimum, 31, has_minimum=True)
-Q8_0 = BlockType(34, _bytes_after(2, BLOCK), _scale, 128, has_sign=True)
-IQ4_NL = BlockType(18, _bytes_after(2), _scale, 127, _nibbles, _UNEVEN, has_sign=True, width=_WIDTH)
+Q8_0 = BlockType(34, _bytes_after(2, BLOCK), _scale, 128, has_sign=True, subtracted=ADDED)
+IQ4_NL = BlockType(18, _bytes_after(2), _scale, 127, _nibbles, _UNEVEN, has_sign=True, width=_WIDTH, subtracted=ADDED)
 MXFP4 = BlockType(
-    17, _bytes_after(1), _half_powers, 2 * _ADDED, _nibbles, tuple(each + _ADDED for each in _DOUBLED), width=_WIDTH
+    n_bytes=17,
+    read=_bytes_after(1),
+    floats=_half_powers,
+    largest=2 * _ADDED,
+    codes=_nibbles,
+    table=tuple(each + _ADDED for each in _DOUBLED),
+    width=_WIDTH,
+    subtracted=_ADDED,
 )
 Q4_K = BlockType(
     n_bytes=144,
@@ -337,14 +345,11 @@ class Kernels(NamedTuple):
     ----------
     round : LateStage
         Rounds the inputs (activations.py).
-    factor : int
-        Of the sums of rounded inputs: minus the number that is added to codes.
     """
 
     of: BlockType
     round: LateStage
     multiply: LateStage
-    factor: int = 0
 
     @property
     def stages(self) -> tuple[LateStage, LateStage]:
@@ -353,15 +358,15 @@ class Kernels(NamedTuple):
 
 #: The kernels for each of ggml's types.
 KERNELS = {
-    2: Kernels(Q4_0, round_with_offset, multiply_q4_0, -8),
+    2: Kernels(Q4_0, round_with_offset, multiply_q4_0),
     3: Kernels(Q4_1, round_with_sum, multiply_q4_1),
-    6: Kernels(Q5_0, round_with_offset, multiply_q5_0, -16),
+    6: Kernels(Q5_0, round_with_offset, multiply_q5_0),
     7: Kernels(Q5_1, round_with_sum, multiply_q5_1),
-    8: Kernels(Q8_0, round_with_offset, multiply_q8_0, -ADDED),
+    8: Kernels(Q8_0, round_with_offset, multiply_q8_0),
     12: Kernels(Q4_K, round_superblocks, multiply_q4_k),
     13: Kernels(Q5_K, round_superblocks, multiply_q5_k),
     14: Kernels(Q6_K, round_superblocks, multiply_q6_k),
-    20: Kernels(IQ4_NL, round_with_offset, multiply_iq4_nl, -ADDED),
+    20: Kernels(IQ4_NL, round_with_offset, multiply_iq4_nl),
     23: Kernels(IQ4_XS, round_superblocks, multiply_iq4_xs),
-    39: Kernels(MXFP4, round_with_offset, multiply_mxfp4, -_ADDED),
+    39: Kernels(MXFP4, round_with_offset, multiply_mxfp4),
 }

@@ -10,12 +10,13 @@ from __future__ import annotations
 import numpy as np
 from numba import float32, int64, types
 
+from ..numba_support.amx import CONFIGURATION_BYTES, enter_tiles, leave_tiles
 from ..numba_support.compile import kernel, late_stage
 from ..numba_support.machine_features import HAS_AMX, LANES
 from ..numba_support.shape import SHAPE, Shape
 from ..numba_support.vector import CACHE_LINE, add, load, maximum, select_above, splat, store
 from ..numba_support.views import array_at
-from ..prefill.bf16_tiles import CONFIGURATION_BYTES, enter_tiles, leave_tiles, round_pairs, split_keys
+from ..prefill.bf16_tiles import round_pairs, split_keys
 from ..prefill.strips import score_block
 from ..prefill.tile_scratch import BLOCK, strip_queries
 

@@ -69,7 +69,7 @@ class CpuExecutor:
             layer["shape"] = shape.packed
             layer["scale"], layer["softcap"] = node.scale, node.softcap
         self._spans = np.empty((self._n_kv_head, 0), SPAN)
-        self._products = hook.multiply_weights(self.step, arguments.n_threads)
+        self._products, self._finder = hook.multiply_weights(self.step, arguments.n_threads, arguments.stored)
         self.follow(arguments.cache)
 
     def follow(self, cache: KVCache) -> None:

@@ -17,6 +17,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from ...cpu_kernels.numba_support.memory import Callback
 from ...cpu_kernels.rows.tiles import CHUNK_ROWS
 from ...errors import OctavoError
 from ...metal.attention import LayerStep, Work, attend
@@ -247,7 +248,7 @@ def _load_rows(tensor: ggml.Tensor, rows: np.ndarray) -> None:
 def _callback(attention: weakref.ref[MetalExecutor]) -> Any:
     """Return the function that llama.cpp calls. It holds the executor weakly, to avoid a cycle."""
 
-    @hook.Callback
+    @Callback
     def call(node: int, number: int, *_: int) -> int:
         executor = attention()
         return executor is not None and executor.called(node, number)

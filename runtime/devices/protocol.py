@@ -7,7 +7,7 @@ GPU.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -47,6 +47,8 @@ class ExecutorArguments:
         Most threads that compute a step.
     interruption : Interruption
         Says that a batch is to end early.
+    stored : callable, optional
+        Says at which address the model's file holds the weights of a name; 0 if that is not known.
     """
 
     cache: KVCache
@@ -55,6 +57,7 @@ class ExecutorArguments:
     n_ubatch: int
     n_threads: int = 1
     interruption: Interruption = field(default_factory=Interruption)
+    stored: Callable[[bytes], int] | None = None
 
 
 class Executor(Protocol):

@@ -45,6 +45,10 @@ CUSTOM_FUNCTION = Tensor.op_params.offset
 CUSTOM_N_TASKS = CUSTOM_FUNCTION + 8
 CUSTOM_USER_DATA = CUSTOM_FUNCTION + 16
 
+#: Byte offset of eight bytes that ggml leaves unused. octavo notes there where weights are stored that llama.cpp has
+#: laid out: an address, or -1 if that is not known.
+STORED = Tensor.padding.offset
+
 #: n_tasks of a CUSTOM node that runs on all threads: GGML_N_TASKS_MAX.
 ALL_THREADS = -1
 
@@ -62,6 +66,7 @@ TENSOR = np.dtype(
             "src",
             "data",
             "extra",
+            "stored",
         ],
         "formats": [
             "i4",
@@ -72,6 +77,7 @@ TENSOR = np.dtype(
             "i4",
             "i8",
             ("i8", MAX_SRC),
+            "i8",
             "i8",
             "i8",
         ],
@@ -86,6 +92,7 @@ TENSOR = np.dtype(
             Tensor.src.offset,
             Tensor.data.offset,
             Tensor.extra.offset,
+            STORED,
         ],
         "itemsize": ctypes.sizeof(Tensor),
     }

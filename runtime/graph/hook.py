@@ -23,6 +23,7 @@ Its output is f32, ne = [head_dim, n_head, n_tokens, 1].
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -32,14 +33,14 @@ from numba import int64, types
 from ...cpu_kernels.layer import WORK, append_rows, attend_batch, attend_token, threads_for
 from ...cpu_kernels.layout.head import HEAD
 from ...cpu_kernels.numba_support.compile import kernel, native_callback
-from ...cpu_kernels.numba_support.machine_features import MULTIPLIES_WEIGHTS
+from ...cpu_kernels.numba_support.machine_features import HAS_AMX, MULTIPLIES_WEIGHTS
 from ...cpu_kernels.numba_support.memory import address_of, barrier, call_native, copy_bytes, read_int64
 from ...cpu_kernels.numba_support.shape import unpacked_shape
 from ...cpu_kernels.numba_support.views import array_at, record_at
 from ...cpu_kernels.products.product_table import ProductTable
 from . import ggml
 from .ggml import ALL_THREADS, TENSOR
-from .product_nodes import compiled_product, replace_product
+from .product_nodes import compiled_product, finder, replace_product
 
 #: The callback's record of a step, which is one computation of the graph. `replace_attention` gets its address.
 STEP = np.dtype(
@@ -55,6 +56,7 @@ STEP = np.dtype(
         #                    llama.cpp did, and returns whether to continue; or 0 to replace nodes before that
         ("products", "i8"),  # address of the PRODUCT records of all types (see product_nodes.py), or 0
         ("prepare_product", "i8"),  # addresses of the native functions `prepare` and `run_product`
+        ("find_weights", "i8"),  # address of the C function of a `finder`, or 0
         ("run_product", "i8"),
         ("observer", "i8"),  # address of a C function of (node, ask, 0, 0) that answers instead; or 0
     ],
@@ -86,9 +88,6 @@ LAYER = np.dtype(
 
 _HEAD_BYTES, _LAYER_BYTES = HEAD.itemsize, LAYER.itemsize
 
-#: The Python type of STEP's `attend` and `observer`.
-Callback = ctypes.CFUNCTYPE(*[ctypes.c_int64] * 5)
-
 
 def new_step(n_layers: int) -> np.ndarray:
     """Make the record of a step.
@@ -110,19 +109,30 @@ def new_step(n_layers: int) -> np.ndarray:
     return step
 
 
-def multiply_weights(step: np.ndarray, n_threads: int) -> ProductTable:
+def multiply_weights(
+    step: np.ndarray, n_threads: int, stored: Callable[[bytes], int] | None = None
+) -> tuple[ProductTable, Any]:
     """Let octavo compute the products of a step, on a CPU that its kernels are for.
+
+    Parameters
+    ----------
+    stored : callable, optional
+        Says where the weights of a name are stored (see `finder`), which llama.cpp has laid out.
 
     Returns
     -------
     ProductTable
         Their memory, which the step refers to, and which has to start before each step.
+    object
+        What has to live as long as the step.
     """
     products = ProductTable(n_threads)
     if MULTIPLIES_WEIGHTS:
         step["products"], step["prepare_product"] = products.address, products.prepare_address
         step["run_product"] = compiled_product().address
-    return products
+    find = finder(stored) if stored is not None and HAS_AMX else None
+    step["find_weights"] = 0 if find is None else ctypes.cast(find, ctypes.c_void_p).value
+    return products, find
 
 
 @native_callback(types.boolean(types.voidptr, types.boolean, types.voidptr))
@@ -163,7 +173,8 @@ def replace_attention(node_pointer, ask, step_pointer):
         if step.attend != 0:  # the observer does not see nodes that the device computes
             return True
     if step.products != 0 and ask and (node.op == step.product or node.op == step.expert_product):
-        replace_product(node_address, step.products, step.prepare_product, step.custom, step.run_product)
+        find, run = step.find_weights, step.run_product
+        replace_product(node_address, step.products, step.prepare_product, find, step.custom, run)
     if step.observer != 0:
         return call_native(step.observer, node_address, int64(ask), 0, 0) != 0
     return not ask

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
+from ...cpu_kernels.numba_support.memory import Callback
 from . import ggml, hook
 
 
@@ -64,7 +65,7 @@ def _observed(
 ) -> Iterator[None]:
     problems: list[BaseException] = []
 
-    @hook.Callback
+    @Callback
     def observe(address: int, ask: int, *_: int) -> int:
         tensor = ggml.Tensor.from_address(address)
         try:

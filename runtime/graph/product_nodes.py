@@ -11,28 +11,50 @@ A product with experts is a GGML_OP_MUL_MAT_ID node, whose inputs are:
   src[2] : the numbers of a token's experts, i32, ne = [n_used, n_tokens, 1, 1], a view
 Its output is f32, ne = [n_rows, n_used, n_tokens, 1].
 
-Weights that llama.cpp has laid out for the CPU, with an `extra`, stay llama.cpp's.
+With AMX llama.cpp lays out most weights for itself, which then have an `extra`: so it multiplies few tokens faster.
+octavo multiplies many by the weights as they are stored, in the model's files. On other CPUs they stay llama.cpp's.
 """
 
 from __future__ import annotations
 
+import ctypes
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
 from numba import types
 
 from ...cpu_kernels.numba_support.compile import kernel, native_callback
-from ...cpu_kernels.numba_support.memory import address_of, call_native
+from ...cpu_kernels.numba_support.memory import Callback, address_of, call_native
 from ...cpu_kernels.numba_support.views import record_at
 from ...cpu_kernels.products.multiply import PRODUCT, fits, multiply_batch, multiply_experts
+from ...cpu_kernels.products.panel_tiles import FEWEST_TILED
 from ...cpu_kernels.products.product_table import N_TYPES
-from .ggml import ALL_THREADS, TENSOR, TYPE_F32
+from .ggml import ALL_THREADS, STORED, TENSOR, TYPE_F32, Tensor
 
 _PRODUCT_BYTES = PRODUCT.itemsize
 
 
+def finder(stored: Callable[[bytes], int]) -> Any:
+    """Return a C function of a tensor's address that notes where its weights are stored.
+
+    Parameters
+    ----------
+    stored : callable
+        Takes the name of a tensor, and returns an address, or 0.
+    """
+
+    def find(address: int, *_: int) -> int:
+        place = ctypes.c_int64.from_address(address + STORED)
+        place.value = -1
+        place.value = stored(Tensor.from_address(address).name) or -1
+        return 0
+
+    return Callback(find)
+
+
 @kernel
-def replace_product(node_address, products, prepare, custom, run):
+def replace_product(node_address, products, prepare, find, custom, run):
     """Turn a product into a custom node that calls octavo's kernels, if these can compute it.
 
     Parameters
@@ -43,6 +65,8 @@ def replace_product(node_address, products, prepare, custom, run):
         Address of N_TYPES records PRODUCT.
     prepare : int64
         Address of the native function `prepare` of a ProductTable.
+    find : int64
+        Address of the C function of a `finder`, or 0.
     custom : int32
         ggml's number of the operation CUSTOM.
     run : int64
@@ -50,7 +74,7 @@ def replace_product(node_address, products, prepare, custom, run):
     """
     node = record_at(node_address, TENSOR)
     weights, batch = record_at(node.src[0], TENSOR), record_at(node.src[1], TENSOR)
-    if weights.type >= N_TYPES or weights.extra != 0 or batch.type != TYPE_F32 or batch.nb[0] != 4:
+    if weights.type >= N_TYPES or batch.type != TYPE_F32 or batch.nb[0] != 4:
         return
     if (node.src[2] == 0 and node.ne[2] != 1) or node.ne[3] != 1 or node.nb[0] != 4:
         return
@@ -58,6 +82,13 @@ def replace_product(node_address, products, prepare, custom, run):
     product_address = products + weights.type * _PRODUCT_BYTES
     if record_at(product_address, PRODUCT).columns == 0:
         return
+    if weights.extra != 0:
+        if find == 0 or n_tokens < FEWEST_TILED:
+            return
+        if weights.stored == 0:
+            call_native(find, node.src[0], 0, 0, 0)
+        if weights.stored < 0:
+            return
     if not fits(product_address, batch.ne[0], n_tokens, n_matrices):
         call_native(prepare, weights.type, batch.ne[0], n_tokens, n_matrices)
         if not fits(product_address, batch.ne[0], n_tokens, n_matrices):
@@ -83,14 +114,15 @@ def run_product(node_address, ith, n_threads, product_address):
     node = record_at(node_address, TENSOR)
     weights, batch = record_at(node.src[0], TENSOR), record_at(node.src[1], TENSOR)
     matrix = weights.ne[1], weights.ne[0], weights.nb[1]
+    rows = weights.data if weights.extra == 0 else weights.stored
     if node.src[2] == 0:
         inputs, out = (batch.data, batch.nb[1], batch.ne[1]), (node.data, node.nb[1])
-        multiply_batch(product_address, weights.data, matrix, *inputs, *out, ith, n_threads)
+        multiply_batch(product_address, rows, matrix, *inputs, *out, ith, n_threads)
         return
     chosen = record_at(node.src[2], TENSOR)
     multiply_experts(
         product_address,
-        (weights.data, weights.nb[2]),
+        (rows, weights.nb[2]),
         matrix,
         (chosen.data, chosen.nb[1]),
         (batch.data, batch.ne[1], batch.nb[1], batch.nb[2]),

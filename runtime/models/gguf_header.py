@@ -45,10 +45,14 @@ class _Bad(Exception):
 
 
 class Tensor(NamedTuple):
-    """What a header says of a tensor: ggml's number of its type, and its shape, the length of a row first."""
+    """What a header says of a tensor: ggml's number of its type, its shape, the length of a row first, and its place.
+
+    The place is the number of the file's byte where it begins.
+    """
 
     kind: int
     shape: list[int]
+    place: int
 
 
 def check_gguf(path: Path) -> dict[str, Tensor]:
@@ -250,7 +254,7 @@ class _Reader:
                 raise _Bad(f"the tensor '{name}' has {n_dimensions} dimensions")
             shape = [self._number("<Q") for _ in range(n_dimensions)]
             kind, offset = self._number("<I"), self._number("<Q")
-            tensors[name] = Tensor(kind, shape)
+            tensors[name] = Tensor(kind, shape, offset)
             n_elements = math.prod(shape)
             if n_elements == 0 or n_elements >= _MOST_ELEMENTS:
                 raise _Bad(f"the tensor '{name}' has the shape {' x '.join(map(str, shape))}")
@@ -260,7 +264,7 @@ class _Reader:
         first = -(-self._at // alignment) * alignment
         if n_tensors and first + ends > self._size:
             raise _Bad(f"its tensors end at {first + ends:,} bytes, and the file has {self._size:,}")
-        return tensors
+        return {name: tensor._replace(place=first + tensor.place) for name, tensor in tensors.items()}
 
     def _integer(self, kind: int, key: str) -> int:
         """Read an integer of any type."""

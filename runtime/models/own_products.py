@@ -9,7 +9,8 @@ from pathlib import Path
 
 from gguf.constants import GGMLQuantizationType
 
-from ...cpu_kernels.numba_support.machine_features import MULTIPLIES_WEIGHTS
+from ...cpu_kernels.numba_support.machine_features import HAS_AMX, MULTIPLIES_WEIGHTS
+from ...cpu_kernels.products.panel_tiles import FEWEST_TILED
 from ...cpu_kernels.products.weights import KERNELS
 from .gguf_header import multiplied_weights
 from .hub import files_of
@@ -36,8 +37,9 @@ class OwnProducts:
         if not self.octavo:
             return f"llama.cpp multiplies all weights ({theirs or 'none'})"
         percent = math.floor(1000 * self.share) / 10
+        many = f" by {FEWEST_TILED} tokens and more" if HAS_AMX else ""
         rest = f", llama.cpp the others ({theirs})" if theirs else ""
-        return f"octavo multiplies {percent:g} % of the weights ({', '.join(self.octavo)}){rest}"
+        return f"octavo multiplies {percent:g} % of the weights ({', '.join(self.octavo)}){many}{rest}"
 
 
 def own_products(path: Path) -> OwnProducts:

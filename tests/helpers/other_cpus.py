@@ -1,8 +1,8 @@
-"""OCTAVO_TEST_CPU=NAME pretends that this machine's CPU is a lesser one, so that its kernels are tested on any machine.
+"""OCTAVO_TEST_CPU=NAME pretends that this machine's CPU is another one, so that its kernels are tested on any machine.
 
 Kernels are written for the features that llvmlite finds when octavo is imported, and Numba compiles for the same: both
 are told less here. A CPU with AVX-512's VNNI, but not AVX-VNNI, still has the same products of 32 bytes, in another
-encoding: octavo is told that it has AVX-VNNI, and Numba has the encoding. Import this before octavo.
+encoding: octavo is told that it has AVX-VNNI, and Numba has the encoding. AMX is emulated. Import this before octavo.
 """
 
 import os
@@ -22,6 +22,7 @@ _NO_AVX2 = ("avx2", "avxifma", "avxneconvert", "vaes", "vpclmulqdq", "gfni", "sh
 CPUS = {
     "skylake": ("avx512vnni", "avx10", "evex512", "amx", *_NO_VNNI),  # AVX-512 without products of bytes
     "icelake": ("amx", *_NO_VNNI),  # AVX-512 with products of 64 bytes
+    "sapphirerapids": _NO_VNNI,  # the same, and AMX
     "alderlake": _NO_AVX512,  # AVX2, and products of 32 bytes
     "avx2": (*_NO_AVX512, *_NO_VNNI),
     "baseline": (*_NO_AVX512, *_NO_VNNI, *_NO_AVX2),
@@ -50,3 +51,7 @@ if os.environ.get("NUMBA_CPU_NAME") in _WITH_DOT:
     llvmlite.binding.get_host_cpu_features = lambda: _features
 if os.environ.get("OCTAVO_TEST_CPU"):
     pretend(os.environ["OCTAVO_TEST_CPU"])
+if os.environ.get("OCTAVO_TEST_CPU") == "sapphirerapids":
+    from .emulated_amx import emulate
+
+    emulate()

@@ -5,7 +5,7 @@ import pytest
 from helpers.kernel_inputs import SAME_PRODUCTS as SAME
 from helpers.kernel_inputs import Room, address, as_bf16, halves, normal, relative_error
 
-from octavo.cpu_kernels.numba_support import vector
+from octavo.cpu_kernels.numba_support import amx, vector
 from octavo.cpu_kernels.numba_support.compile import kernel
 from octavo.cpu_kernels.numba_support.machine_features import HAS_AMX
 from octavo.cpu_kernels.numba_support.shape import Shape
@@ -38,31 +38,31 @@ def split_all_pairs(floats, n_rows, highs, lows, way):
 
 @kernel
 def score(shape, floats, keys, queries, scores, rough, configuration):
-    bf16_tiles.enter_tiles(configuration)
+    amx.enter_tiles(configuration)
     for row in range(ROWS):
         offset = row * shape.head_dim * 2
         bf16_tiles.split_keys(
             shape, floats + 2 * offset, keys + offset, keys + ROWS * shape.head_dim * 2 + offset, rough
         )
     bf16_tiles.score_strip(shape, keys, queries, scores, rough)
-    bf16_tiles.leave_tiles(configuration)
+    amx.leave_tiles(configuration)
 
 
 @kernel
 def add(shape, floats, values, weights, n_steps, sums, rough, configuration):
-    bf16_tiles.enter_tiles(configuration)
+    amx.enter_tiles(configuration)
     bf16_tiles.split_values(shape, floats, values, n_steps, rough)
     bf16_tiles.add_strip(shape, values, weights, n_steps, sums, rough)
-    bf16_tiles.leave_tiles(configuration)
+    amx.leave_tiles(configuration)
 
 
 @kernel
 def enter_twice(first, second):
     """Save what the tiles are configured as, before and after kernels configured them."""
-    bf16_tiles.enter_tiles(first)
-    bf16_tiles.leave_tiles(first)
-    bf16_tiles.enter_tiles(second)
-    bf16_tiles.leave_tiles(second)
+    amx.enter_tiles(first)
+    amx.leave_tiles(first)
+    amx.enter_tiles(second)
+    amx.leave_tiles(second)
 
 
 def split(matrix, way=SPLIT):
@@ -91,7 +91,7 @@ def test_a_nan_stays_one_whatever_its_bits():
 def test_scores_are_products(shape, rough):
     rng = np.random.default_rng(1)
     keys, queries = halves(rng, ROWS, shape.head_dim).astype(np.float32), normal(rng, bf16_tiles.STRIP, shape.head_dim)
-    places = Room(ROWS * shape.head_dim * 4), Room(ROWS * bf16_tiles.STRIP * 4), Room(bf16_tiles.CONFIGURATION_BYTES)
+    places = Room(ROWS * shape.head_dim * 4), Room(ROWS * bf16_tiles.STRIP * 4), Room(amx.CONFIGURATION_BYTES)
     pairs = split(np.ascontiguousarray(queries.T))
     score(shape, address(keys), places[0].address, address(pairs), places[1].address, rough, places[2].address)
     for room in places:
@@ -109,7 +109,7 @@ def test_weighted_values_are_added(shape, n_rows, rough):
     rng = np.random.default_rng(2)
     values = halves(rng, ROWS, shape.head_dim).astype(np.float32)
     weights, before = rng.random((ROWS, bf16_tiles.STRIP), np.float32), normal(rng, shape.head_dim, bf16_tiles.STRIP)
-    room, sums, saved = Room(values.nbytes), Room(filled=before), Room(bf16_tiles.CONFIGURATION_BYTES)
+    room, sums, saved = Room(values.nbytes), Room(filled=before), Room(amx.CONFIGURATION_BYTES)
     pairs = split(weights, ROUND if rough else CUT)
     add(shape, address(values), room.address, address(pairs), n_rows // 32, sums.address, rough, saved.address)
     for each in (room, sums, saved):
@@ -121,6 +121,6 @@ def test_weighted_values_are_added(shape, n_rows, rough):
 
 
 def test_the_configuration_of_a_thread_is_as_before():
-    first, second = np.full((2, bf16_tiles.CONFIGURATION_BYTES), 0xA5, np.uint8)
+    first, second = np.full((2, amx.CONFIGURATION_BYTES), 0xA5, np.uint8)
     enter_twice(address(first), address(second))
     np.testing.assert_array_equal(first, second)

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from gguf import GGMLQuantizationType as Type
 
-from octavo.cpu_kernels.numba_support.machine_features import MULTIPLIES_WEIGHTS
+from octavo.cpu_kernels.numba_support.machine_features import HAS_AMX, MULTIPLIES_WEIGHTS
 from octavo.cpu_kernels.products.multiply import PRODUCT, multiply_batch, multiply_experts
+from octavo.cpu_kernels.products.panel_tiles import FEWEST_TILED
 from octavo.cpu_kernels.products.panels import MOST_TOKENS
 from octavo.cpu_kernels.products.product_table import ProductTable
 from octavo.cpu_kernels.products.weights import KERNELS
@@ -96,17 +97,30 @@ def rounded(number, inputs):
     return (np.rint(blocks * inverse) * scale).reshape(inputs.shape)
 
 
+def on_tiles(inputs):
+    """Whether tiles multiply a batch, which round its inputs and the weights to bf16."""
+    return HAS_AMX and len(inputs) >= FEWEST_TILED
+
+
 def assert_is_product(number, weights, inputs, out):
-    """Check a product against float64: each block adds at most four roundings of its parts."""
+    """Check a product against float64: each block adds at most four roundings of its parts.
+
+    On tiles weights and inputs are rounded by up to a half of their eighth bit, and lose what is subnormal.
+    """
     exact = gguf.dequantize(weights, Type(number)).astype(np.float64)
     codes = weights.reshape(len(weights), -1, KERNELS[number].of.n_bytes).copy()
     if number in (Type.Q4_1, Type.Q5_1, Type.Q4_K, Type.Q5_K):  # a product and a minimum, which may cancel out
         codes[..., 4 if number in (Type.Q4_1, Type.Q5_1) else 16 :] = 0
     minima = gguf.dequantize(codes.reshape(weights.shape), Type(number)).astype(np.float64)
-    own = rounded(number, inputs)
-    summed = np.abs(own) @ (np.abs(exact - minima) + np.abs(minima) + np.abs(exact)).T
+    own = inputs.astype(np.float64) if on_tiles(inputs) else rounded(number, inputs)
+    parts = (np.abs(exact - minima) + np.abs(minima) + np.abs(exact)).T
+    summed = np.abs(own) @ parts
     n_blocks = inputs.shape[1] // KERNELS[number].of.columns
-    assert (np.abs(out - own @ exact.T) <= (n_blocks + 4) * 2.0**-23 * summed).all()
+    bound = (n_blocks + 4) * 2.0**-23 * summed
+    if on_tiles(inputs):
+        bound = (2.0**-8 + 2.0**-18) * np.abs(own) @ np.abs(exact).T + inputs.shape[1] * 2.0**-23 * summed
+        bound += 2.0**-126 * (parts.sum(axis=0) + np.abs(own).sum(axis=1, keepdims=True))
+    assert (np.abs(out - own @ exact.T) <= bound).all()
 
 
 @pytest.mark.parametrize("number", TYPES)
@@ -130,7 +144,9 @@ def test_long_rows_are_multiplied_in_slices(number):
     inputs = np.random.default_rng(4).normal(size=(MOST_TOKENS + 5, n_columns)).astype(np.float32)
     out = product(number, weights, inputs)
     assert_is_product(number, weights, inputs, out)
-    np.testing.assert_array_equal(product(number, weights, inputs[3 : 3 + of.few]), out[3 : 3 + of.few])
+    some = product(number, weights, inputs[:7])
+    np.testing.assert_array_equal(product(number, weights, inputs[3 : 3 + of.few]), some[3 : 3 + of.few])
+    assert HAS_AMX or (some == out[:7]).all()
 
 
 @pytest.mark.parametrize("number", TYPES)
@@ -153,10 +169,13 @@ def test_no_sum_overflows(number, fill, sign):
 def test_a_token_does_not_depend_on_others_nor_on_threads(number):
     weights = random_weights(number, 75, 2)
     inputs = np.random.default_rng(1).normal(size=(135, 2 * KERNELS[number].of.columns)).astype(np.float32)
-    out = product(number, weights, inputs)
-    np.testing.assert_array_equal(product(number, weights, inputs, n_threads=3), out)
-    for first, n in ((0, 1), (130, 1), (7, 2), (50, 3), (3, 4), (17, 5)):
-        np.testing.assert_array_equal(product(number, weights, inputs[first : first + n]), out[first : first + n])
+    for n_tokens in {len(inputs), FEWEST_TILED - 1}:
+        out = product(number, weights, inputs[:n_tokens])
+        np.testing.assert_array_equal(product(number, weights, inputs[:n_tokens], n_threads=3), out)
+        for first, n in ((0, 1), (27, 1), (7, 2), (20, 3), (3, 4), (17, 5), (1, 70)):
+            if on_tiles(inputs[first : first + n]) == on_tiles(inputs[:n_tokens]):
+                others = product(number, weights, inputs[first:n_tokens][:n])
+                np.testing.assert_array_equal(others, out[first : first + n])
 
 
 @pytest.mark.parametrize("number", TYPES)
@@ -186,11 +205,12 @@ def test_inputs_of_any_size_are_rounded(number):
     assert_is_product(number, weights, inputs, product(number, weights, inputs))
 
 
-#: Experts of each token, of five: in any order, all tokens of one expert, no token of most, each of all, an expert
-#: twice.
+#: Experts of each token, of five: in any order, all tokens of one expert, many of one, no token of most, each of all,
+#: an expert twice.
 CHOSEN = {
     "any": np.random.default_rng(5).permuted(np.tile(np.arange(5), (37, 1)), axis=1)[:, :3],
     "one": np.full((9, 1), 4),
+    "many": np.full((40, 1), 1),
     "few": np.array([[0, 3]] * 6),
     "all": np.random.default_rng(6).permuted(np.tile(np.arange(5), (4, 1)), axis=1),
     "twice": np.array([[2, 2, 0]]),
@@ -210,7 +230,8 @@ def test_experts_multiply_their_tokens(number, chosen, shared):
     inputs = rng.normal(size=(n_tokens, 1 if shared else n_used, n_columns)).astype(np.float32)
     out = expert_product(number, weights, inputs, ids)
     np.testing.assert_array_equal(expert_product(number, weights, inputs, ids, n_threads=3), out)
-    for s in range(n_used):
-        own = inputs[:, 0 if shared else s].copy()
-        by_expert = [product(number, weights[e], own) for e in range(5)]
-        np.testing.assert_array_equal(out[:, s], np.stack(by_expert)[ids[:, s], np.arange(n_tokens)])
+    for e in range(5):
+        tokens, places = np.nonzero(ids == e)
+        if len(tokens):
+            own = product(number, weights[e], inputs[tokens, 0 * places if shared else places])
+            np.testing.assert_array_equal(out[tokens, places], own)

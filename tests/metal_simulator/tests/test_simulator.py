@@ -8,9 +8,9 @@ from metal_simulator import simulator
 from metal_simulator.simulator import Address, Library, MSLError
 from metal_simulator.small_kernels import HEADER, kernel, run
 
+from octavo.cpu_kernels.numba_support import amx
 from octavo.cpu_kernels.numba_support.compile import kernel as octavo_kernel
 from octavo.cpu_kernels.numba_support.machine_features import HAS_AMX
-from octavo.cpu_kernels.prefill import bf16_tiles
 
 simulator.require()
 
@@ -243,19 +243,19 @@ def test_a_kernel_that_crashes_leaves_the_process_alive():
 @octavo_kernel
 def leave_tiles(saved):
     """Configure the tiles of this thread as they were."""
-    bf16_tiles.leave_tiles(saved)
+    amx.leave_tiles(saved)
 
 
 @octavo_kernel
 def configure_tiles(saved):
     """Configure the tiles of this thread, and save what they were configured as."""
-    bf16_tiles.enter_tiles(saved)
+    amx.enter_tiles(saved)
 
 
 @pytest.mark.skipif(not HAS_AMX, reason="this CPU has no AMX")
 def test_a_kernel_that_crashes_leaves_the_tiles_of_amx_as_they_were():
     """Check what llama.cpp needs: it configures the tiles of a thread once, for as long as the thread lives."""
-    before, after = np.zeros((2, bf16_tiles.CONFIGURATION_BYTES), np.uint8)
+    before, after = np.zeros((2, amx.CONFIGURATION_BYTES), np.uint8)
     configure_tiles(before.ctypes.data)
     with pytest.raises(MSLError, match="the kernel stopped"):
         Library(kernel("out[1ul << 40] = 1;", "device float *out [[buffer(0)]],")).run(

@@ -8,7 +8,7 @@ from helpers.index_builds import build, library_of
 
 import octavo
 from octavo.cpu_kernels.numba_support import background_compile
-from octavo.cpu_kernels.numba_support.machine_features import MULTIPLIES_WEIGHTS
+from octavo.cpu_kernels.numba_support.machine_features import MULTIPLIES_FEW
 from octavo.runtime.drafting import drafting, new_drafter
 from octavo.runtime.graph import hook
 from octavo.runtime.query_recorder import QueryHead, Recorder
@@ -18,7 +18,7 @@ from octavo.runtime.store.index_files import open_index
 pytestmark = pytest.mark.sampled
 
 #: Where llama.cpp multiplies, it rounds a token alone in its own way; logits have a standard deviation of three.
-SAME = 0.0 if MULTIPLIES_WEIGHTS else 0.05
+SAME = 0.0 if MULTIPLIES_FEW else 0.05
 METHODS = [
     "dense",
     "auto",
@@ -45,7 +45,7 @@ N_PROMPTS = [250, 500, 610]
 @pytest.fixture(scope="module")
 def gqa(tmp_path_factory):
     plain = tiny_models.write_model(tmp_path_factory.mktemp("tiny") / "gqa.gguf", "llama", n_layer=2)
-    return tiny_models.quantised(plain, "Q8_0") if MULTIPLIES_WEIGHTS else plain
+    return tiny_models.quantised(plain, "Q8_0") if MULTIPLIES_FEW else plain
 
 
 @pytest.fixture(scope="module")

@@ -6,11 +6,15 @@ import pytest
 from helpers import tiny_models, zoo
 
 import octavo
-from octavo.cpu_kernels.numba_support.machine_features import MULTIPLIES_WEIGHTS
+from octavo.cpu_kernels.numba_support.machine_features import HAS_AMX, MULTIPLIES_FEW, MULTIPLIES_WEIGHTS
 from octavo.cpu_kernels.products.weights import KERNELS
 from octavo.runtime.embedder import MEAN, Embedder
 
 pytestmark = pytest.mark.skipif(not MULTIPLIES_WEIGHTS, reason="these products are llama.cpp's on this CPU")
+
+#: How far octavo's logits may be from llama.cpp's, in what those of its two modes differ by. With AMX octavo does not
+#: round to bytes, so that their whole rounding counts, and not the difference of two.
+NEAR = 1.5 if MULTIPLIES_FEW else 3.0
 
 TOKENS = np.random.default_rng(4).integers(0, 256, 70).tolist()
 OPTIONS = {"n_ctx": 256, "n_batch": 128, "n_threads": 2, "verbose": False}
@@ -56,17 +60,21 @@ def test_logits_are_those_of_llama_cpp(plain, kind):
     theirs = [llama_cpp.Llama(str(path), flash_attn=on, **OPTIONS) for on in (True, False)]
     expected, other = (logits_after(model, [TOKENS]) for model in theirs)
     llama = octavo.Llama(path, device="cpu", **OPTIONS)
-    assert difference(logits_after(llama, [TOKENS]), expected) <= 1.5 * difference(other, expected)
+    assert difference(logits_after(llama, [TOKENS]), expected) <= NEAR * difference(other, expected)
     assert multiplied(llama.context._executor._products) >= FILES[kind]
 
 
 def assert_same_in_any_batches(path):
-    """Check that a token's products do not depend on its batch: steps of one token are octavo's, too."""
+    """Check that a token's products do not depend on its batch: steps of one token are octavo's, too.
+
+    With AMX they are llama.cpp's, and round inputs to bytes of 8 bits, where tiles of bf16 have 8 bits of each.
+    """
     llama = octavo.Llama(path, device="cpu", **OPTIONS)
     n = len(TOKENS)
     expected = logits_after(llama, [TOKENS])
+    alike = 0.004 if MULTIPLIES_FEW else 0.1
     for pieces in ([TOKENS[:40], TOKENS[40:]], [TOKENS[: n - 3], TOKENS[n - 3 :]], [TOKENS[:-1], TOKENS[-1:]]):
-        np.testing.assert_allclose(logits_after(llama, pieces), expected, rtol=0, atol=0.004 * expected.std())
+        np.testing.assert_allclose(logits_after(llama, pieces), expected, rtol=0, atol=alike * expected.std())
 
 
 @pytest.mark.parametrize("kind", ["Q4_0", "Q8_0", "Q4_K_M"])
@@ -84,14 +92,14 @@ def test_embeddings_are_multiplied_by_octavo(plain, monkeypatch):
         for piece in (TOKENS[:40], TOKENS[40:-1], TOKENS[-1:]):
             embedder.read(piece)
         found[path, multiplies] = embedder.embedding()
-        assert (2 in multiplied(embedder._products)) == multiplies
+        assert (2 in multiplied(embedder._products)) == (multiplies and MULTIPLIES_FEW)
     exact, theirs, own = found.values()
     assert 0 < difference(own, exact) <= 1.1 * difference(theirs, exact)
 
 
 def test_weights_are_in_memory_once(plain):
     llama = octavo.Llama(tiny_models.quantised(plain, "Q4_0"), device="cpu", **OPTIONS)
-    assert not llama.model_params.use_extra_bufts
+    assert llama.model_params.use_extra_bufts == HAS_AMX  # whose layout llama.cpp multiplies few tokens by
 
 
 def test_llama_cpp_may_lay_out_what_it_multiplies(plain):
@@ -114,7 +122,7 @@ def test_experts_are_multiplied_by_octavo(tmp_path, architecture):
     theirs = [llama_cpp.Llama(str(path), flash_attn=on, **OPTIONS) for on in (True, False)]
     expected, other = (logits_after(model, [TOKENS]) for model in theirs)
     llama = octavo.Llama(path, device="cpu", **OPTIONS)
-    assert difference(logits_after(llama, [TOKENS]), expected) <= 1.5 * difference(other, expected)
+    assert difference(logits_after(llama, [TOKENS]), expected) <= NEAR * difference(other, expected)
     assert multiplied(llama.context._executor._products) >= multiplied_types
-    assert not llama.model_params.use_extra_bufts
+    assert llama.model_params.use_extra_bufts == HAS_AMX
     assert_same_in_any_batches(path)

@@ -22,7 +22,15 @@ CASES = {
 @pytest.mark.parametrize("sentence", CASES)
 def test_share_follows_from_the_types(sentence, monkeypatch):
     monkeypatch.setattr(own_products, "MULTIPLIES_WEIGHTS", True)
+    monkeypatch.setattr(own_products, "HAS_AMX", False)
     assert str(products_of(CASES[sentence])) == sentence
+
+
+def test_few_tokens_are_llama_cpps_with_amx(monkeypatch):
+    monkeypatch.setattr(own_products, "MULTIPLIES_WEIGHTS", True)
+    monkeypatch.setattr(own_products, "HAS_AMX", True)
+    found = str(products_of({Type.F16: 1, Type.Q4_0: 1}))
+    assert found == "octavo multiplies 50 % of the weights (Q4_0) by 33 tokens and more, llama.cpp the others (F16)"
 
 
 def test_on_other_cpus_all_are_llama_cpps(monkeypatch):
