@@ -105,7 +105,7 @@ class Context(internals.LlamaContext):
         self.sequence = sequence
         self._interruption = Interruption()
         n_threads = max(params.n_threads, params.n_threads_batch)
-        sizes, stored = (params.n_ubatch, n_threads), StoredWeights(model.path_model).address
+        sizes, stored = (params.n_ubatch, n_threads), StoredWeights.of(model).address
         self._executor = device.new_executor(
             ExecutorArguments(self.cache, nodes, self.shapes, *sizes, self._interruption, stored)
         )

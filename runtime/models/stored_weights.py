@@ -5,12 +5,17 @@ from __future__ import annotations
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from ...errors import OctavoError
 from .gguf_header import check_gguf
 from .hub import files_of
+
+#: The files of each model of llama-cpp-python. Its tensors hold their addresses, for all of its contexts.
+_of_models = WeakKeyDictionary[Any, "StoredWeights"]()
 
 
 class StoredWeights:
@@ -24,6 +29,11 @@ class StoredWeights:
 
     def __init__(self, file: str) -> None:
         self._file = file
+
+    @classmethod
+    def of(cls, model: Any) -> StoredWeights:
+        """Return the files of a model of llama-cpp-python, mapped as long as it lives."""
+        return _of_models.setdefault(model, cls(model.path_model))
 
     def address(self, name: bytes) -> int:
         """Return the address of the weights of a name; 0 if no file holds them."""
