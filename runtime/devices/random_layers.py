@@ -90,6 +90,7 @@ class RandomLayers:
             self.cache.attach(document)
         else:
             self.cache.append_rows(list(rows))
+            self.cache.end_prompt(n_threads)
         for group in self.cache.table.groups:
             group.method.before_step(group.heads, document, self.n_rows)
         self._make_work()
