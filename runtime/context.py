@@ -394,7 +394,7 @@ class Context(internals.LlamaContext):
                 for sequence in sequences:
                     self.sequence = sequence
                     self.check_room(1)
-                    self.cache.reserve(1)
+                    self.cache.reserve(1, n_threads=self.params.n_threads)
                 np.ctypeslib.as_array(batch.batch.pos, (len(caches),))[:] -= [cache.origin for cache in caches]
                 undone = self._place(batch, sequences)
                 self._executor.capture(arrays)
