@@ -18,8 +18,8 @@ from numba.extending import intrinsic
 from .machine_features import HAS_AMX
 from .vector import INT8, Emit, constant
 
-#: Tile registers, and rows of each.
-TILES, TILE_ROWS = 8, 16
+#: Rows of a tile.
+TILE_ROWS = 16
 
 #: Bytes of a row of a tile, and of the configuration of all tiles.
 ROW_BYTES, CONFIGURATION_BYTES = 64, 64
@@ -60,17 +60,12 @@ def store_tile(builder: Any, tile: int, address: Any, offset: int | Any = 0, ste
     call_amx(builder, "tilestored64", tile, Emit(builder).pointer(address, INT8, offset), step)
 
 
-def configure(builder: Any, saved: Any, shapes: tuple[tuple[int, int], ...]) -> None:
-    """Configure the tiles of this thread, and save their configuration: CONFIGURATION_BYTES at an address.
-
-    Parameters
-    ----------
-    shapes : tuple
-        Rows of each tile, and their bytes.
-    """
+def configure(builder: Any, saved: Any) -> None:
+    """Configure whole tiles on this thread, and save their configuration: CONFIGURATION_BYTES at an address."""
     settings = np.zeros(CONFIGURATION_BYTES, np.uint8)
     settings[0] = 1  # the only palette
-    settings[48:56], settings[16:32].view(np.uint16)[:] = zip(*shapes, strict=True)
+    settings[16:32].view(np.uint16)[:] = ROW_BYTES
+    settings[48:56] = TILE_ROWS
     array = ir.Constant(ir.ArrayType(INT8, len(settings)), bytearray(settings.tobytes()))
     configuration = cgutils.global_constant(builder, "octavo.tiles", array)
     call_amx(builder, "sttilecfg", Emit(builder).pointer(saved, INT8))
@@ -82,14 +77,25 @@ def restore(builder: Any, saved: Any) -> None:
     call_amx(builder, "ldtilecfg", Emit(builder).pointer(saved, INT8))
 
 
+def paired(emit: Emit, even: Any, odd: Any) -> Any:
+    """Return two vectors of f32 as pairs of bf16, int32: the upper halves of those of `odd` above those of `even`."""
+    builder = emit.builder
+    mask = ir.Constant(emit.integers, [0xFFFF0000] * emit.lanes)
+    half = ir.Constant(emit.integers, [16] * emit.lanes)
+    upper = builder.and_(builder.bitcast(odd, emit.integers), mask)
+    return builder.or_(upper, builder.lshr(builder.bitcast(even, emit.integers), half))
+
+
+def rounded_pairs(emit: Emit, even: Any, odd: Any) -> Any:
+    """Return two vectors of f32 as pairs of the nearest bf16. A NaN may become a number, but for the plainest."""
+    builder, half = emit.builder, ir.Constant(emit.integers, [1 << 15] * emit.lanes)
+    return paired(emit, *(builder.add(builder.bitcast(x, emit.integers), half) for x in (even, odd)))
+
+
 @intrinsic
 def enter_tiles(typing: Any, saved: Any) -> Any:
     """Configure whole tiles on this thread, and save their configuration: CONFIGURATION_BYTES at an address."""
-
-    def write(builder: Any, saved: Any) -> None:
-        configure(builder, saved, ((TILE_ROWS, ROW_BYTES),) * TILES)
-
-    return types.void(types.int64), if_amx(write)
+    return types.void(types.int64), if_amx(configure)
 
 
 @intrinsic

@@ -19,7 +19,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from ..numba_support.amx import ROW_BYTES, TILE_ROWS, call_amx, if_amx, load_tile, store_tile
+from ..numba_support.amx import ROW_BYTES, TILE_ROWS, call_amx, if_amx, load_tile, paired, rounded_pairs, store_tile
 from ..numba_support.machine_features import LANES
 from ..numba_support.shape import AMX_DEPTH as DEPTH
 from ..numba_support.shape import SHAPE, ShapeParts
@@ -153,15 +153,6 @@ def _split(emit: Emit, x: Any) -> tuple[Any, Any]:
     return high, builder.bitcast(low, emit.vector)
 
 
-def _paired(emit: Emit, even: Any, odd: Any) -> Any:
-    """Return two vectors of f32 as pairs of bf16, int32: the upper halves of those of `odd` above those of `even`."""
-    builder = emit.builder
-    mask = ir.Constant(emit.integers, [0xFFFF0000] * emit.lanes)
-    half = ir.Constant(emit.integers, [16] * emit.lanes)
-    upper = builder.and_(builder.bitcast(odd, emit.integers), mask)
-    return builder.or_(upper, builder.lshr(builder.bitcast(even, emit.integers), half))
-
-
 def _store(emit: Emit, value: Any, address: Any, offset: int | Any) -> None:
     """Store a vector of integers at an address and an offset in bytes."""
     place = emit.builder.bitcast(emit.pointer(address, INT8, offset), value.type.as_pointer())
@@ -194,7 +185,7 @@ def split_pairs(typing: Any, even: Any, odd: Any, highs: Any, lows: Any) -> Any:
     def write(builder: Any, even: Any, odd: Any, highs: Any, lows: Any) -> None:
         emit = Emit(builder)
         for x, y, target in zip(_split(emit, even), _split(emit, odd), (highs, lows), strict=True):
-            _store(emit, _paired(emit, x, y), target, 0)
+            _store(emit, paired(emit, x, y), target, 0)
 
     return types.void(VECTOR, VECTOR, types.int64, types.int64), if_amx(write)
 
@@ -206,12 +197,12 @@ def split_weights(typing: Any, even: Any, odd: Any, highs: Any, lows: Any) -> An
     def write(builder: Any, even: Any, odd: Any, highs: Any, lows: Any) -> None:
         emit = Emit(builder)
         mask = ir.Constant(emit.integers, [0xFFFF0000] * emit.lanes)
-        _store(emit, _paired(emit, even, odd), highs, 0)
+        _store(emit, paired(emit, even, odd), highs, 0)
         left = [
             builder.fsub(x, builder.bitcast(builder.and_(builder.bitcast(x, emit.integers), mask), emit.vector))
             for x in (even, odd)
         ]
-        _store(emit, _paired(emit, *left), lows, 0)
+        _store(emit, paired(emit, *left), lows, 0)
 
     return types.void(VECTOR, VECTOR, types.int64, types.int64), if_amx(write)
 
@@ -222,11 +213,7 @@ def round_pairs(typing: Any, even: Any, odd: Any, highs: Any) -> Any:
 
     def write(builder: Any, even: Any, odd: Any, highs: Any) -> None:
         emit = Emit(builder)
-        half = ir.Constant(emit.integers, [1 << 15] * emit.lanes)
-        rounded = [
-            builder.bitcast(builder.add(builder.bitcast(x, emit.integers), half), emit.vector) for x in (even, odd)
-        ]
-        _store(emit, _paired(emit, *rounded), highs, 0)
+        _store(emit, rounded_pairs(emit, even, odd), highs, 0)
 
     return types.void(VECTOR, VECTOR, types.int64), if_amx(write)
 
@@ -269,7 +256,7 @@ def _split_square(emit: Emit, value_dim: Any, source: Any, targets: list[Any], r
         split.append(_split(emit, emit.load_float(source)))
         source = emit.builder.add(source, step)
     for half, target in enumerate(targets):
-        pairs = [_paired(emit, split[row][half], split[row + 1][half]) for row in range(0, DEPTH, 2)]
+        pairs = [paired(emit, split[row][half], split[row + 1][half]) for row in range(0, DEPTH, 2)]
         for i, vector in enumerate(_transposed(emit, pairs)):
             _store(emit, vector, target, i * row_bytes)
 

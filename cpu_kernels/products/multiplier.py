@@ -12,7 +12,7 @@ from ..numba_support.amx import CONFIGURATION_BYTES, configure, restore
 from ..numba_support.machine_features import HAS_AMX
 from ..numba_support.vector import INT8, INT64, constant
 from .integers import LANES, field
-from .panel_tiles import SHAPES, TILED_ROWS, multiply_tiled
+from .panel_tiles import TILED_ROWS, multiply_tiled
 from .panels import JOB, ROWS, BlockType, Panel
 
 #: Rows of weights that a thread takes at a time.
@@ -37,7 +37,7 @@ def multiplier(of: BlockType) -> Any:
                 with builder.if_else(on_tiles) as (tiled, others):
                     with tiled:
                         saved = builder.ptrtoint(cgutils.alloca_once(builder, INT8, CONFIGURATION_BYTES), INT64)
-                        configure(builder, saved, SHAPES)
+                        configure(builder, saved)
                         write_all(multiply_tiled)
                         restore(builder, saved)
                     with others:

@@ -16,11 +16,11 @@ from typing import Any
 from llvmlite import ir
 from numba.core import cgutils
 
-from ..numba_support.amx import ROW_BYTES, TILE_BYTES, TILE_ROWS, TILES, call_amx, load_tile, store_tile
+from ..numba_support.amx import ROW_BYTES, TILE_BYTES, TILE_ROWS, call_amx, load_tile, rounded_pairs, store_tile
 from ..numba_support.machine_features import HAS_AMX
 from ..numba_support.vector import INT32, INT64, Emit, constant, cover_evenly
 from .activations import BLOCK
-from .integers import field, load, splat, store, vectors_of
+from .integers import equal, field, load, splat, store, vectors_of
 from .panels import TOKEN, BlockType, Panel
 
 #: Tokens from which a group is multiplied on tiles. Fewer, such as drafts, keep the results that each has alone.
@@ -42,9 +42,6 @@ _COLUMNS = 640
 _LEFT, _RIGHT = (4, 5), (6, 7)
 
 _SUMS_BYTES, _RIGHT_BYTES = MOST_TILED * TILED_ROWS * 4, _COLUMNS // BLOCK * _PANELS * TILE_BYTES
-
-#: The configuration of tiles: all are whole.
-SHAPES = ((TILE_ROWS, ROW_BYTES),) * TILES
 
 _LANES = TILE_ROWS
 _TYPES = vectors_of(_LANES)
@@ -130,7 +127,7 @@ def _write_right(builder: Any, of: BlockType, place: Any, target: Any) -> None:
         if is_upper is not None:
             shift = builder.select(is_upper, ir.Constant(INT32, 0), ir.Constant(INT32, 16))
             words = builder.shl(words, splat(builder, shift, _LANES))
-        return builder.sitofp(builder.ashr(words, _equal(16)), _TYPES.floats)
+        return builder.sitofp(builder.ashr(words, equal(_TYPES.integers, 16)), _TYPES.floats)
 
     with cgutils.for_range(builder, constant(of.n_parts)) as loop:
         part, factor = loop.index, scale
@@ -149,14 +146,13 @@ def _write_right(builder: Any, of: BlockType, place: Any, target: Any) -> None:
         own = builder.add(own, builder.mul(builder.urem(column, constant(BLOCK)), constant(ROW_BYTES // 2)))
         for j in range(of.scaled // 4):
             four = load(builder, _TYPES.integers, codes, j * vector_bytes)
-            bytes_of = [builder.and_(builder.lshr(four, _equal(8 * k)), _equal(255)) for k in range(4)]
+            bytes_of = [
+                builder.and_(builder.lshr(four, equal(_TYPES.integers, 8 * k)), equal(_TYPES.integers, 255))
+                for k in range(4)
+            ]
             weights = [emit.fma(builder.sitofp(each, _TYPES.floats), factor, offset) for each in bytes_of]
             for k in (0, 1):
-                store(builder, _pairs(builder, *weights[2 * k : 2 * k + 2]), own, (2 * j + k) * ROW_BYTES)
-
-
-def _equal(value: int) -> Any:
-    return ir.Constant(_TYPES.integers, [value] * _LANES)
+                store(builder, rounded_pairs(emit, *weights[2 * k : 2 * k + 2]), own, (2 * j + k) * ROW_BYTES)
 
 
 def _is_odd(builder: Any, number: Any) -> Any:
@@ -166,9 +162,3 @@ def _is_odd(builder: Any, number: Any) -> Any:
 def _quiet(builder: Any, emit: Emit, floats: Any) -> Any:
     """Return floats with the plainest NaN in place of any: rounding adds to their bits."""
     return builder.select(builder.fcmp_unordered("uno", floats, floats), emit.constant(float("nan")), floats)
-
-
-def _pairs(builder: Any, even: Any, odd: Any) -> Any:
-    """Round two vectors of f32 to bf16, and interleave them, as int32."""
-    low, high = (builder.add(builder.bitcast(each, _TYPES.integers), _equal(1 << 15)) for each in (even, odd))
-    return builder.or_(builder.lshr(low, _equal(16)), builder.and_(high, _equal(0xFFFF0000)))
