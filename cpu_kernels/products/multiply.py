@@ -118,7 +118,7 @@ def multiply_batch(product_address, weights, matrix, source, source_bytes, n_tok
     for t in range(ith, n_tokens, n_threads):  # those that this thread rounds
         token = record_at(shared.tokens + t * _TOKEN_BYTES, TOKEN)
         token.source, token.out = source + t * source_bytes, out + t * out_bytes
-    _multiply_groups(product_address, matrix, n_tokens, ith, n_threads)
+    _multiply_groups(product_address, matrix, ith, n_threads)
 
 
 @kernel
@@ -146,7 +146,7 @@ def multiply_experts(product_address, experts, matrix, ids, sources, outs, sizes
         shared = record_at(product.shared, SHARED)
         shared.n_groups = _group_by_expert(shared, experts, ids, sources, outs, sizes)
     barrier(product.shared, n_threads)
-    _multiply_groups(product_address, matrix, sizes[1] * sizes[2], ith, n_threads)
+    _multiply_groups(product_address, matrix, ith, n_threads)
 
 
 @kernel
@@ -182,7 +182,13 @@ def _group_by_expert(shared, experts, ids, sources, outs, sizes):
 
 
 @kernel
-def _multiply_groups(product_address, matrix, n_tokens, ith, n_threads):
+def _is_on_tiles(group):
+    """Return whether the tokens of a group are multiplied on AMX tiles."""
+    return HAS_AMX and group.n_tokens >= FEWEST_TILED
+
+
+@kernel
+def _multiply_groups(product_address, matrix, ith, n_threads):
     """Multiply the tokens of all groups, whose records are written: a token's by the thread that rounds it."""
     product, (n_rows, n_columns, row_bytes) = record_at(product_address, PRODUCT), matrix
     shared, n_blocks = record_at(product.shared, SHARED), n_columns // product.columns
@@ -192,7 +198,7 @@ def _multiply_groups(product_address, matrix, n_tokens, ith, n_threads):
         first = group.stop - group.n_tokens
         for t in range(first + (ith - first) % n_threads, group.stop, n_threads):
             source = record_at(shared.tokens + t * _TOKEN_BYTES, TOKEN).source
-            if HAS_AMX and group.n_tokens >= FEWEST_TILED:
+            if _is_on_tiles(group):
                 round_to_bf16(source, n_columns, shared.inputs + t * token_bytes)
             else:
                 call_native(product.round, source, n_blocks, shared.inputs + t * token_bytes, product.factor)
@@ -214,7 +220,7 @@ def _multiply_groups(product_address, matrix, n_tokens, ith, n_threads):
             first = panel % n_panels
             stop = min(first + own_stop - panel, n_panels)
             job.weights = group.weights
-            job.on_tiles = HAS_AMX and group.n_tokens >= FEWEST_TILED
+            job.on_tiles = _is_on_tiles(group)
             most = MOST_TILED if job.on_tiles else MOST_TOKENS
             for t in range(group.stop - group.n_tokens, group.stop, most):
                 job.n_tokens = min(most, group.stop - t)
