@@ -1,9 +1,9 @@
-"""Write a GGUF file of random weights in the shape of Llama 3.2, for timing. Its answers are noise.
+"""Write a GGUF file of random weights, for timing: Llama 3.2 1B and 3B, Qwen3 4B, Llama 3.1 8B. Its answers are noise.
 
     python benchmarks/write_random_llama.py OUT.gguf [--size 3B]
 
-All matrices are Q4_0, 0.7 GB in all of the 1B model and 1.8 GB of the 3B model, and the output matrix is the token
-embedding. The scales keep activations at order 1. The tokenizer knows bytes only, so that any text has tokens, about
+All matrices are Q4_0, 0.7, 1.8, 2.3 and 4.2 GB in all, and the output matrix is the token embedding. The scales keep
+activations at order 1. The tokenizer knows bytes only, so that any text has tokens, about
 one for each byte.
 """
 
@@ -47,7 +47,9 @@ LLAMA_3_2_1B = Sizes(
 )
 
 LLAMA_3_2_3B = replace(LLAMA_3_2_1B, n_layer=28, n_embd=3072, n_head=24, head_dim=128)
-SIZES = {"1B": LLAMA_3_2_1B, "3B": LLAMA_3_2_3B}
+QWEN_3_4B = replace(LLAMA_3_2_1B, n_layer=36, n_embd=2560, n_ff=9728, head_dim=128, n_vocab=151_936)  # without its norms
+LLAMA_3_1_8B = replace(LLAMA_3_2_1B, n_layer=32, n_embd=4096, n_ff=14_336, head_dim=128)
+SIZES = {"1B": LLAMA_3_2_1B, "3B": LLAMA_3_2_3B, "4B": QWEN_3_4B, "8B": LLAMA_3_1_8B}
 
 ATTENTION_GAIN = 1.2  # of queries and keys: scores have a standard deviation of its square
 LOGIT_SPREAD = 3.0  # standard deviation of the logits
