@@ -14,7 +14,7 @@ from itertools import chain, pairwise
 
 from ...library.question_words import rarity, says_something
 from ...library.text_store import split_characters
-from ..answer.number_words import NUMBER, numbers_in_words, plain_number
+from ..answer.written_numbers import NUMBER, folded, numbers_of, plain_number
 
 #: A number, or a word.
 _WORD = re.compile(rf"{NUMBER.pattern}|[^\W\d_]+")
@@ -38,14 +38,15 @@ class _Words:
     written, plain : list of str
         As they are written, and as they compare.
     facts, roots : set of str
-        The words and the numbers in words; and the words without their endings.
+        The words, the numbers in all their readings and the dates; and the words without their endings.
     """
 
     def __init__(self, text: str) -> None:
-        self.written = [word for word in _WORD.findall(split_characters(text)) if says_something(word)]
-        self.plain = [plain_number(word) if word[0].isdigit() else word.casefold() for word in self.written]
-        in_words = {number for number in numbers_in_words(text) if len(number) > 1}  # "one" and "first" say little
-        self.facts, self.roots = {*self.plain, *in_words}, set(map(_root, self.plain))
+        words = _WORD.findall(split_characters(folded(text)))
+        self.written = [word for word in words if says_something(word)]
+        self.plain = [word.casefold() if word[0].isalpha() else plain_number(word) for word in self.written]
+        numbers = {number for number in numbers_of(text) if len(number) > 1}  # "one" and "first" say little
+        self.facts, self.roots = {*self.plain, *numbers}, set(map(_root, self.plain))
 
     @property
     def phrases(self) -> set[tuple[str, str]]:
