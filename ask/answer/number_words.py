@@ -15,60 +15,60 @@ from itertools import pairwise, product
 _GERMAN = (
     "null ein zwei drei vier funf sechs sieben acht neun zehn elf zwolf dreizehn vierzehn funfzehn sechzehn siebzehn "
     "achtzehn neunzehn"
-).split()
+)
 _DUTCH = (
     "nul een twee drie vier vijf zes zeven acht negen tien elf twaalf dertien veertien vijftien zestien zeventien "
     "achttien negentien"
-).split()
+)
 _SPANISH = (
     "cero uno dos tres cuatro cinco seis siete ocho nueve diez - doce trece catorce quince dieciseis diecisiete "
     "dieciocho diecinueve"
-).split()
+)
 _ITALIAN = (
     "zero uno due tre quattro cinque sei sette otto nove dieci undici dodici tredici quattordici quindici sedici "
     "diciassette diciotto diciannove"
-).split()
+)
 
 #: Words from zero on.
 _ONES = (
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
-    "eighteen nineteen".split(),
+    "eighteen nineteen",
     "zeroth first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth thirteenth fourteenth "
-    "fifteenth sixteenth seventeenth eighteenth nineteenth".split(),
+    "fifteenth sixteenth seventeenth eighteenth nineteenth",
     _GERMAN,
     _DUTCH,
-    "zero un deux trois quatre cinq six sept huit neuf dix onze douze treize quatorze quinze seize".split(),
+    "zero un deux trois quatre cinq six sept huit neuf dix onze douze treize quatorze quinze seize",
     _SPANISH,
     _ITALIAN,
     "zero um dois tres quatro cinco seis sete oito nove dez onze doze treze catorze quinze dezesseis dezessete dezoito "
-    "dezenove".split(),
-    "- eine duas".split(),
-    "- eins".split(),
-    "- une".split(),
-    "- una".split(),
-    "- uma".split(),
+    "dezenove",
+    "- eine duas",
+    "- eins",
+    "- une",
+    "- una",
+    "- uma",
 )
 
 #: Words of tens, from twenty on.
-_ENGLISH_TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()
-_GERMAN_TENS = "zwanzig dreissig vierzig funfzig sechzig siebzig achtzig neunzig".split()
-_DUTCH_TENS = "twintig dertig veertig vijftig zestig zeventig tachtig negentig".split()
-_ITALIAN_TENS = "venti trenta quaranta cinquanta sessanta settanta ottanta novanta".split()
+_ENGLISH_TENS = "twenty thirty forty fifty sixty seventy eighty ninety"
+_GERMAN_TENS = "zwanzig dreissig vierzig funfzig sechzig siebzig achtzig neunzig"
+_DUTCH_TENS = "twintig dertig veertig vijftig zestig zeventig tachtig negentig"
+_ITALIAN_TENS = "venti trenta quaranta cinquanta sessanta settanta ottanta novanta"
 _TENS = (
     _ENGLISH_TENS,
-    [f"{word[:-1]}ieth" for word in _ENGLISH_TENS],
+    _ENGLISH_TENS.replace("ty", "tieth"),
     _GERMAN_TENS,
     _DUTCH_TENS,
-    "vingt trente quarante cinquante soixante septante huitante nonante".split(),
-    "veinte treinta cuarenta cincuenta sesenta setenta ochenta noventa".split(),
+    "vingt trente quarante cinquante soixante septante huitante nonante",
+    "veinte treinta cuarenta cincuenta sesenta setenta ochenta noventa",
     _ITALIAN_TENS,
-    "vinte trinta quarenta cinquenta sessenta setenta oitenta noventa".split(),
+    "vinte trinta quarenta cinquenta sessenta setenta oitenta noventa",
 )
 
 #: Words of hundreds, from two hundred on.
 _HUNDREDS = (
-    "doscientos trescientos cuatrocientos quinientos seiscientos setecientos ochocientos novecientos".split(),
-    "duzentos trezentos quatrocentos quinhentos seiscentos setecentos oitocentos novecentos".split(),
+    "doscientos trescientos cuatrocientos quinientos seiscientos setecientos ochocientos novecientos",
+    "duzentos trezentos quatrocentos quinhentos seiscentos setecentos oitocentos novecentos",
 )
 
 #: Words that multiply those before. German Billion is a trillion; in English billion is more usual by far.
@@ -147,7 +147,7 @@ def _values(words: list[str]) -> Iterator[Fraction]:
                 total, current = total + current, Fraction(0)
         elif word.startswith("vingt") and last == 4:  # quatre-vingt
             current, value = current - 4 + 80, 80
-        elif last == 0 or last >= 100 or 20 <= last and 0 < value < 10 or _continues(before, last, value):
+        elif last == 0 or last >= 100 or (last >= 20 and 0 < value < 10) or _continues(before, last, value):
             yield Fraction(value)
             current += value
         else:
@@ -185,16 +185,17 @@ def _value_of(word: str) -> int | None:
 @cache
 def _compounds() -> dict[str, int]:
     """Return the values of words, with those that German, Dutch, Spanish and Italian write as one."""
-    values = {word: number for words in _ONES for number, word in enumerate(words) if word != "-"}
-    values |= {word: 10 * number for words in _TENS for number, word in enumerate(words, 2)}
-    values |= {word: 100 * number for words in _HUNDREDS for number, word in enumerate(words, 2)}
-    values |= {f"veinti{word}": 20 + number for number, word in enumerate(_SPANISH[1:10], 1)}
+    values = {word: number for words in _ONES for number, word in enumerate(words.split()) if word != "-"}
+    values |= {word: 10 * number for words in _TENS for number, word in enumerate(words.split(), 2)}
+    values |= {word: 100 * number for words in _HUNDREDS for number, word in enumerate(words.split(), 2)}
+    values |= {f"veinti{word}": 20 + number for number, word in enumerate(_SPANISH.split()[1:10], 1)}
     values |= {"vingts": 20, "veintiun": 21, "dezasseis": 16, "dezassete": 17, "dezanove": 19, "quatorze": 14}
-    for ones, tens, between, hundred in (
+    for words, words_of_tens, between, hundred in (
         (_GERMAN, _GERMAN_TENS, "und", "hundert"),
         (_DUTCH, _DUTCH_TENS, "en", "honderd"),
         (_ITALIAN, _ITALIAN_TENS, "", "cento"),
     ):
+        ones, tens = words.split(), words_of_tens.split()
         small = dict(zip(ones, range(20), strict=True)) | dict(zip(tens, range(20, 100, 10), strict=True))
         for (number, one), (ten_number, ten) in product(list(enumerate(ones))[1:10], enumerate(tens, 2)):
             compound = f"{one}{between}{ten}" if between else f"{ten[:-1] if one[0] in 'uo' else ten}{one}"

@@ -11,7 +11,7 @@ import unicodedata
 from collections.abc import Iterator
 from decimal import Decimal
 
-from .number_words import SCALES, numbers_in_words, without_accents
+from .number_words import SCALES, numbers_in_words
 from .written_dates import MONTHS, Date, written_dates
 
 #: Blanks and apostrophes between thousands, and a number.
@@ -33,7 +33,8 @@ _WORDS = "|".join(sorted(_SCALES, key=len, reverse=True))
 
 #: A number with the word after it, and such a word by itself, as in the head of a table.
 _WRITTEN = re.compile(
-    rf"(?P<number>{NUMBER.pattern})(?:[\s-]?(?P<unit>(?:{_WORDS}|[kmb])(?=s?(?![^\W_]))|[ap]\.?m\b|uhr\b|h(?:\d\d)?\b|[万萬亿億]))?"
+    rf"(?P<number>{NUMBER.pattern})"
+    rf"(?:[\s-]?(?P<unit>(?:{_WORDS}|[kmb])(?=s?(?![^\W_]))|[ap]\.?m\b|uhr\b|h(?:\d\d)?\b|[万萬亿億]))?"
 )
 _IN_HEAD = re.compile(rf"(?<![\d½][\s-])\b({_WORDS})(?=s?\b)")
 
@@ -43,7 +44,7 @@ _BETWEEN = re.compile("[.,: ]")
 
 
 def plain_number(number: str) -> str:
-    """Return a number without separators of thousands, and without zeros that mean nothing, in its likeliest reading."""
+    """Return the likeliest reading of a number, without separators of thousands and zeros that mean nothing."""
     return _readings(number)[0]
 
 

@@ -40,7 +40,8 @@ def test_numbers_in_words(text, numbers):
 
 
 @pytest.mark.parametrize(
-    ("text", "other"), [("ninety ships", "92"), ("one hundred and five", "150"), ("two dozen", "36"), ("zwölf", "20"), ("a half", "0.5")]
+    ("text", "other"),
+    [("ninety ships", "92"), ("one hundred and five", "150"), ("two dozen", "36"), ("zwölf", "20"), ("a half", "0.5")],
 )
 def test_other_numbers_are_unfounded(text, other):
     assert unfounded(f"There were {other}.", [text]) == [other]
