@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
+from ...library.document_parts import without_part
 from ...library.source_text import CHANGED, SourceText, state_of_version
 from ...runtime.cache.kv_cache import KVCache
 from ...runtime.methods import DEFAULT_ATTENTION
@@ -72,8 +72,9 @@ def notices_of_unfounded(found: Sequence[str]) -> dict[str, str]:
 
 def notices_of_changed(documents: Iterable[SourceText]) -> dict[str, str]:
     """Return a sentence about documents whose files have changed since their texts were taken from them, if any."""
-    versions = (document.version for document in documents if document.version is not None)
-    names = dict.fromkeys(Path(each.path).name for each in versions if state_of_version(each) == CHANGED)
+    versions = ((document.name, document.version) for document in documents)
+    changed = (name for name, version in versions if version is not None and state_of_version(version) == CHANGED)
+    names = dict.fromkeys(map(without_part, changed))
     if not names:
         return {}
     have = "has changed since it was read" if len(names) == 1 else "have changed since they were read"

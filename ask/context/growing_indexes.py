@@ -12,7 +12,7 @@ from typing import Any
 
 from ...convert.pipeline import characters_per_token
 from ...library.background.reading_queue import ReadingQueue, start_reader
-from ...library.document_parts import n_parts_of
+from ...library.document_parts import n_parts_of, with_file_name
 from ...library.file_texts import FileTexts
 from ...library.open_index import Indexer
 from ...library.reading_job import ReadingJob
@@ -164,7 +164,8 @@ class GrowingIndexes:
 
     def part_of(self, document: SourceText, described: dict[str, Any]) -> SourceText:
         """Return a part of a document, by its description in a manifest."""
-        return SourceText(described["sha256"], described["name"], Path(described["name"]), document.file)
+        name = with_file_name(described["name"], document.name)
+        return SourceText(described["sha256"], name, Path(name), document.file)
 
     def heal(self, document: SourceText, damaged: SourceText) -> None:
         """Make the damaged index of a document, or of a part of it, again."""

@@ -147,14 +147,14 @@ def rows_of(findings: Iterable[Finding], question: str) -> list[Row]:
     rows: dict[object, Row] = {}
     of_places: dict[tuple[SourceText, int], Row] = {}
     for finding in findings:
-        name = finding.document.name
+        name = without_part(finding.document.name)
         for text, passage in zip(finding.answer.split("\n"), finding.passages, strict=False):
             source, place = (finding.document, passage), (finding.document, passage.start)
             words = tuple(word for word in _said(text) if word.removesuffix("s") not in wanted)
-            key: object = without_part(name) if by_text else words or place
+            key: object = finding.document.of_file if by_text else words or place
             row = rows.get(key) or of_places.get(place)
             if row is None:
-                row = rows[key] = Row(without_part(name) if by_text else text, [])
+                row = rows[key] = Row(name if by_text else text, [])
             if all((other, one.start) != place for other, one in row.sources):
                 row.sources.append(source)
             of_places[place] = row

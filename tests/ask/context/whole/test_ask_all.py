@@ -9,6 +9,7 @@ from octavo.ask.context import context_chooser
 from octavo.ask.context.whole import ask_all
 from octavo.ask.context.whole.drawn_together import drawn_together
 from octavo.ask.context.whole.finding import FOUND
+from octavo.cli.answers import show_sources
 
 LIST = "List every ship and its captain."
 SUMMARY = "Summarise the notes."
@@ -102,6 +103,18 @@ def test_documents_that_mention_something_are_counted(opened):
     session, _ = opened()
     answer = session.ask("Which documents mention the ship Heron?").text
     assert answer.startswith("1 of 4 documents found:\n\n1. note-1.txt: “")
+
+
+def test_files_of_one_name_are_counted_and_named_apart(opened, folder, capsys):
+    for year, ship in (("2023", "Heron"), ("2024", "Heron, too,")):
+        (folder / year).mkdir()
+        (folder / year / "log.txt").write_text(f"{FILLER * 6}The ship {ship} sank in {year}.\n\n{FILLER * 6}")
+    session, _ = opened()
+    answer = session.ask("Which documents mention the ship Heron?").text
+    assert answer.startswith("3 of 6 documents found:\n\n1. 2023/log.txt: “The ship Heron sank in 2023.” (2023/log.txt")
+    assert "\n2. 2024/log.txt: “" in answer
+    show_sources(session, err=False)
+    assert "1. 2023/log.txt, line 37" in capsys.readouterr().out
 
 
 def test_a_summary_is_made_of_the_answers_of_all_documents(opened):

@@ -62,6 +62,14 @@ def test_a_chapter_has_its_text():
     assert pieces == [f"# A\n\n{WORDS}a.\n\n", f"# B\n\n{WORDS}b."]
 
 
+def test_the_next_file_of_one_name_does_not_begin_in_the_last_chapter():
+    indexes = Indexes(a=f"# A\n\n{WORDS}\n\n# B\n\n{WORDS}", b=f"{WORDS}\n\n# C\n\n{WORDS}\n\n# D\n\n{WORDS}")
+    for document, folder in zip(indexes.documents, ("2023", "2024"), strict=True):
+        object.__setattr__(document, "name", "report.txt")
+        object.__setattr__(document, "path", Path(folder, "report.txt"))
+    assert [chapter.heading for chapter in at_once(chapters_of(indexes))] == ["A", "B", "C", "D"]
+
+
 def test_lines_of_a_text_without_headings_are_chapters_also_of_the_next_part():
     named = headings(
         novel_1=f"EMMA\n\n  CHAPTER I\n\n{WORDS}\n\nchapter 2: At sea\n\n{WORDS}",

@@ -94,6 +94,12 @@ def test_parts_of_a_document_that_mentions_something_are_one():
     assert written(rows, 5)[0].startswith("2 of 5 documents found:\n\n1. a.txt: “")
 
 
+def test_files_of_one_name_are_several():
+    files = [SourceText(path, "report.pdf", Path(path)) for path in ("2023/report.pdf", "2024/report.pdf")]
+    findings = [Finding(file, "Petrel", (PETREL,)) for file in files]
+    assert len(rows_of(findings, "Which reports mention the Petrel?")) == 2
+
+
 @pytest.mark.parametrize("before", ["", "[]", '{"key": {"answer": 1}}'])
 def test_answers_are_kept_by_their_keys(tmp_path, before):
     kept = KeptFindings(tmp_path)
