@@ -174,7 +174,7 @@ def _is_leftover(path: str) -> bool:
 def distinct_names(paths: Iterable[str | os.PathLike[str]]) -> dict[str, str]:
     """Return a name for each path: "report.pdf", or "2023/report.pdf" where another path is "2024/report.pdf"."""
     of_name: dict[str, list[str]] = defaultdict(list)
-    for path in dict.fromkeys(map(os.fspath, paths)):
+    for path in dict.fromkeys(os.fspath(path) for path in paths):
         of_name[document_name(path)].append(path)
     names: dict[str, str] = {}
     for name, same in of_name.items():

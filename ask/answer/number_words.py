@@ -142,7 +142,7 @@ def _values(words: list[str]) -> Iterator[Fraction]:
         if word == _HALF:
             current += Fraction(1, 2)
         elif scale is not None:
-            current = (current or 1) * scale
+            current = (current or Fraction(1)) * scale
             if scale > 100:
                 total, current = total + current, Fraction(0)
         elif word.startswith("vingt") and last == 4:  # quatre-vingt

@@ -106,12 +106,14 @@ def test_documents_that_mention_something_are_counted(opened):
 
 
 def test_files_of_one_name_are_counted_and_named_apart(opened, folder, capsys):
-    for year, ship in (("2023", "Heron"), ("2024", "Heron, too,")):
+    for year, captain in (("2023", "Ruth Ollery"), ("2024", "Edith Garrick")):
         (folder / year).mkdir()
-        (folder / year / "log.txt").write_text(f"{FILLER * 6}The ship {ship} sank in {year}.\n\n{FILLER * 6}")
+        fact = f"The captain of the ship Heron was {captain}.\n\n"
+        (folder / year / "log.txt").write_text(FILLER * 6 + fact + FILLER * 6)
     session, _ = opened()
     answer = session.ask("Which documents mention the ship Heron?").text
-    assert answer.startswith("3 of 6 documents found:\n\n1. 2023/log.txt: “The ship Heron sank in 2023.” (2023/log.txt")
+    first = "The captain of the ship Heron was Ruth Ollery."
+    assert answer.startswith(f"3 of 6 documents found:\n\n1. 2023/log.txt: “{first}” (2023/log.txt, line 37)")
     assert "\n2. 2024/log.txt: “" in answer
     show_sources(session, err=False)
     assert "1. 2023/log.txt, line 37" in capsys.readouterr().out

@@ -20,7 +20,8 @@ class Indexes:
     """Documents whose tokens are their characters."""
 
     def __init__(self, **texts):
-        self.documents = [SourceText(name, re.sub("_(.)", r", part \1 of 2", name), Path(name)) for name in texts]
+        names = [re.sub("_(.)", r", part \1 of 2", name) for name in texts]
+        self.documents = [SourceText(name, name, Path(name)) for name in names]
         self._texts = {
             document: TokenText.of([bytes([c]) for c in text.encode()], "", document_of(text).places)
             for document, text in zip(self.documents, texts.values(), strict=True)
