@@ -86,7 +86,7 @@ for _words, _value in {
 }.items():
     SCALES |= dict.fromkeys(_words.split(), _value)
 
-#: Words between those of a number; a half, which is added or multiplied; words; and what separates those of a number.
+#: Words inside of a number; a half, which is added or multiplied; words; and the blanks between them.
 _BETWEEN, _HALF = {"and", "a", "et", "y", "e"}, "half"
 _WORD, _GAP = re.compile(r"[^\W\d_]+"), re.compile(r"[\s-]+")
 

@@ -1,4 +1,4 @@
-"""Compare the numbers of an answer with those of a text, whatever form they are written in.
+"""Compare the numbers of an answer with the numbers of a text, in any form.
 
 1 234 567, 1'234'567 and 1,234,567 are one number, as are 12,500,000 and 12.5 million, 2½ and 2.5, 14.05 Uhr and 2:05
 pm, 2024-05-12 and May 12, 2024, and digits of any script. Where a form has two readings, as 3.250, both count.
@@ -155,7 +155,7 @@ class WrittenNumbers:
 
 
 def _without(text: str, places: list[tuple[int, int]]) -> str:
-    """Return a text without some ranges; 0 stands in their place."""
+    """Return a text without some ranges; 0 takes their place."""
     kept, at = [], 0
     for start, stop in places:
         kept.append(text[at:start])
@@ -215,7 +215,7 @@ def _time(number: str) -> str:
 
 
 def _normal(number: str) -> str:
-    """Return a number without zeros that mean nothing; what has several points loses only those before."""
+    """Return a number without zeros that mean nothing; one with several points loses only those before."""
     whole, point, rest = number.replace(",", ".").partition(".")
     if point and rest.isdecimal():
         point, rest = "." * bool(rest.strip("0")), rest.rstrip("0")

@@ -174,7 +174,7 @@ class ServedLibrary:
         return [replace(each, name=with_file_name(each.name, names[paths[each.of_file]])) for each in documents]
 
     def _path_for_clients(self, document: ServedDocument) -> str:
-        """Return the path of a file; that of an upload with the folder that a client uploaded it from."""
+        """Return the path of a file; an upload's has the folder from which a client uploaded it."""
         path, folders = Path(document.of_file), self._folder.folders_of(document.id)
         return str(path.parent.joinpath(*folders[:1], path.name)) if self._folder.holds(document.of_file) else str(path)
 

@@ -31,7 +31,7 @@ _MARK = re.compile(r"^\s*([-*•]|\d+[.)])\s*")
 #: A number, a word, and a sign that changes what a number says.
 _WORD = re.compile(rf"{NUMBER.pattern}|[^\W\d_]+|(?<!\w)[-\u2212](?=\d)|[$€£¥%<>=+°]")
 
-#: What is not in "wasn't", which is as "was not".
+#: The "not" of "wasn't".
 _NOT = re.compile(r"n['\u2019]t\b")
 
 #: A word with a capital letter after another word: a name in most languages.
@@ -140,8 +140,8 @@ class Row:
 def rows_of(findings: Iterable[Finding], question: str) -> list[Row]:
     """Merge the items of findings: a line of an answer is an item, and its passage the one of the same number.
 
-    Items that have the same words in the same order, or the same sentence, are one. The words that name what is listed
-    do not count. Where a question asks which texts mention something, each text is one.
+    Items that have the same words in the same order, or the same sentence, are one. Words that name the kind of item do
+    not count. Where a question asks which texts mention something, each text is one.
     """
     by_text, wanted = asks_which_texts(question), _named(question)
     rows: dict[object, Row] = {}
