@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from ...library.background.reading_queue import QueuedDocument
 from ...library.expand_paths import composed, distinct_names
-from ...library.source_text import CHANGED
+from ...library.source_text import CHANGED, GONE
 from ..request_error import RequestError, without_folders
 from .file_json import document_as_json, upload_as_json
 from .served_document import ServedDocument, origin_of
@@ -188,7 +188,7 @@ class KnownDocuments:
         """Return the document with a name, or all parts of it. None without one.
 
         Of uploads with the same name, the last one counts. A file of this machine has the end of its path as a name,
-        too; raise RequestError if several files have the name, and no upload does.
+        too; raise RequestError if several files that are there have the name, and no upload does.
         """
         found: list[tuple[float, Sequence[_Named]]] = []
         paths = set[str]()
@@ -204,7 +204,8 @@ class KnownDocuments:
                 made = datetime.fromisoformat(document.manifest["created"]).timestamp()
                 parts = [document] if name == composed(document.name) else document.parts(self._by_id[document.id])
                 found.append((given.get(name, made), [(each.id, each) for each in parts]))
-                paths.add("" if name in given or self._is_upload(document) else document.of_file)
+                if document.state != GONE:
+                    paths.add("" if name in given or self._is_upload(document) else document.of_file)
         if len(paths) > 1 and "" not in paths:
             listed = ", ".join(sorted(distinct_names(paths).values()))
             raise RequestError(f"Several documents are named {name}: {listed}. Give one of these names.")

@@ -84,6 +84,9 @@ def test_a_name_that_several_files_of_the_disk_have_is_refused(served, tiny_mode
         400,
         "Several documents are named report.txt: 2023/report.txt, 2024/report.txt. Give one of these names.",
     )
+    paths[0].rename(paths[0].with_name("old.txt"))
+    assert asked(served, "report.txt")["document"]["filename"] == "report.txt"  # the other one is gone
+    paths[0].with_name("old.txt").rename(paths[0])
     one = asked(served, "2024/report.txt", reads="document")["document"]
     both = asked(served, ["2023/report.txt", "2024/report.txt"], reads="excerpts")["document"]
     assert {each["filename"] for each in both} == {"2023/report.txt", "2024/report.txt"}
