@@ -129,9 +129,10 @@ def _sheet(sheet: Element, formats: dict[str, str], left_out: LeftOut) -> str:
         for cell in (node for node in row if element_name(node) == "Cell"):
             column = _place(cell, column)
             of = {element_name(node): node for node in cell}
-            rows[number][column] = (
-                _value(of["Data"], formats.get(attribute(cell, "StyleID"), "")) if "Data" in of else ""
-            )
+            code = formats.get(attribute(cell, "StyleID"), "")
+            is_text = "Data" in of and attribute(of["Data"], "Type") == "String"
+            value = _value(of["Data"], code) if "Data" in of else ""
+            rows[number][column] = value if value or is_text else attribute(cell, "Formula")
             if "Comment" in of and number not in hidden:
                 notes.append(f"\n[Remark on {get_column_letter(column + 1)}{number + 1}: {words(of['Comment'])}]\n")
             across, down = (_whole(attribute(cell, f"Merge{way}")) for way in ("Across", "Down"))
@@ -153,7 +154,7 @@ def _value(data: Element, named: str) -> str:
         if kind == "Number":
             return shown_value(float(text), code)
         if kind == "DateTime":
-            moment = datetime.fromisoformat(text)
+            moment = datetime.fromisoformat(text).replace(tzinfo=None)
             if _DURATION.search(code):
                 return shown_value(moment - _BEGINNING, code)
             return shown_value(moment.time() if moment.year < 1900 else moment, code)

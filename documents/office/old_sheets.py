@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from datetime import datetime, time, timedelta
-from itertools import pairwise
+from itertools import chain, pairwise, repeat
 from typing import Any
 
 from ...errors import OctavoError
@@ -14,8 +14,8 @@ from ..left_out import LeftOut
 from ..markdown import as_text, document_of
 from ..scripts import with_scripts
 from .number_formats import shown_value
-from .sheet_records import text_boxes, workbook_stream
-from .sheets import repeat_merged_cells, text_of_sheet, without_hidden
+from .sheet_records import Formula, formulas_without_value, text_boxes, workbook_stream
+from .sheets import UNREADABLE, repeat_merged_cells, text_of_sheet, without_hidden
 
 #: Where text is that is not in its line, by xlrd's number: above it, below it.
 _SIDES = {1: 1, 2: -1}
@@ -38,8 +38,10 @@ def extract_old_sheets(content: bytes, name: str) -> Document:
     try:
         stream = workbook_stream(content)
         book = xlrd.open_workbook(file_contents=stream, formatting_info=True, ragged_rows=True, logfile=_Nowhere())
-        boxes = [*text_boxes(stream, left_out), *([] for _ in range(book.nsheets))]  # the stream may name fewer
-        sheets = [_sheet(book, sheet, boxes[number], left_out) for number, sheet in enumerate(book.sheets())]
+        boxes = chain(text_boxes(stream, left_out), repeat([]))  # the stream may name fewer sheets
+        formulas = chain(formulas_without_value(stream), repeat([]))
+        beside = zip(book.sheets(), boxes, formulas, strict=False)
+        sheets = [_sheet(book, sheet, own, without_value, left_out) for sheet, own, without_value in beside]
     except (MemoryError, OctavoError):
         raise
     except Exception as problem:  # xlrd trusts its input: it may raise anything
@@ -56,13 +58,16 @@ class _Nowhere:
         """Take a text."""
 
 
-def _sheet(book: Any, sheet: Any, boxes: list[str], left_out: LeftOut) -> str:
+def _sheet(book: Any, sheet: Any, boxes: list[str], formulas: list[Formula], left_out: LeftOut) -> str:
     if sheet.visibility:
         left_out["hidden sheet"] += 1
         return ""
     rows = {number: dict(enumerate(_cell(book, cell) for cell in sheet.row(number))) for number in range(sheet.nrows)}
     for (number, column), runs in sheet.rich_text_runlist_map.items():
         rows[number][column] = _with_scripts(book, sheet.cell(number, column), runs)
+    for formula in formulas:
+        if text := _formula(book, formula):
+            rows.setdefault(formula.row, {})[formula.column] = text
     merged = [(top, bottom - 1, left, right - 1) for top, bottom, left, right in sheet.merged_cells]
     hidden = [number for number, about in sheet.rowinfo_map.items() if about.hidden]
     columns = {number for number, about in sheet.colinfo_map.items() if about.hidden}
@@ -73,6 +78,18 @@ def _sheet(book: Any, sheet: Any, boxes: list[str], left_out: LeftOut) -> str:
     return text_of_sheet(
         sheet.name, rows, merged, "".join(f"\n{as_text(note)}\n" for note in (*boxes, *_remarks(sheet)))
     )
+
+
+def _formula(book: Any, formula: Formula) -> str:
+    """Return a formula as Excel shows it; nothing if xlrd cannot read it, or if it is shared."""
+    from xlrd.formula import FMLA_TYPE_CELL, decompile_formula
+
+    row, column, code = formula
+    try:
+        text = decompile_formula(book, code, len(code), FMLA_TYPE_CELL, browx=row, bcolx=column)
+    except Exception:  # xlrd trusts its input: it may raise anything
+        return ""
+    return f"={text}" if text and text != "?" and not text.startswith("SHARED FMLA") else ""
 
 
 def _remarks(sheet: Any) -> Iterator[str]:
@@ -107,11 +124,14 @@ def _cell(book: Any, cell: Any) -> str:
     return shown_value(cell.value, number_format)
 
 
-def _moment(value: float, number_format: str, datemode: int) -> datetime | time | timedelta:
-    """Return a date, a time of day, or a duration, which have the same form in the file."""
+def _moment(value: float, number_format: str, datemode: int) -> datetime | time | timedelta | str:
+    """Return a date, a time of day, or a duration, which have the same form in the file; or an error."""
     import xlrd
 
-    if _DURATION.search(number_format):
-        return timedelta(days=value)
-    moment: datetime = xlrd.xldate.xldate_as_datetime(value, datemode)
+    try:
+        if _DURATION.search(number_format):
+            return timedelta(days=value)
+        moment: datetime = xlrd.xldate.xldate_as_datetime(value, datemode)
+    except (OverflowError, ValueError):
+        return UNREADABLE
     return moment.time() if value < 1 else moment

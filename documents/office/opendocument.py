@@ -56,10 +56,13 @@ _MOST_BLANKS = 100
 _ONE_ITEM = re.compile(r"^\s*<ul>\s*<li[^<>]*>((?:(?!</?li).)*)</li>\s*</ul>\s*$", re.DOTALL)
 
 #: A length, in a unit, and how many of each make an inch.
-_LENGTH, _UNITS = re.compile(r"(-?[\d.]+)(cm|mm|in|pt|px)"), {"cm": 2.54, "mm": 25.4, "pt": 72.0, "px": 96.0}
+_LENGTH, _UNITS = re.compile(r"(-?\d*\.?\d+)(cm|mm|in|pt|px)"), {"cm": 2.54, "mm": 25.4, "pt": 72.0, "px": 96.0}
 
 #: A time of day, or a duration.
-_TIME = re.compile(r"(-?)P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:([\d.,]+)S)?)?")
+_TIME = re.compile(r"(-?)P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:[.,]\d*)?)S)?)?")
+
+#: The language that a formula is written in, and a reference in one.
+_LANGUAGE, _REFERENCE = re.compile(r"^(?:[a-z]+:)?=?"), re.compile(r"\[([^\]]*)\]")
 
 
 def extract_opendocument(archive: Archive) -> Document:
@@ -352,9 +355,9 @@ def _box(node: Element) -> tuple[float, float, float, float] | None:
 
 
 def _value(cell: Element) -> str:
-    """Return the value of a cell without text, as LibreOffice shows it."""
+    """Return the value of a cell without text, as LibreOffice shows it; its formula where it has no value."""
     kind, value = attribute(cell, "value-type"), attribute(cell, "value")
-    if kind in ("float", "percentage", "currency") and re.fullmatch(r"-?[\d.]+(E[-+]?\d+)?", value):
+    if kind in ("float", "percentage", "currency") and re.fullmatch(r"-?\d*\.?\d+(E[-+]?\d+)?", value):
         number = f"{float(value) * (100 if kind == 'percentage' else 1):.15g}"
         sign = {"percentage": "%", "currency": f" {attribute(cell, 'currency')}"}.get(kind, "")
         return f"{number}{sign}".strip()
@@ -363,8 +366,14 @@ def _value(cell: Element) -> str:
         whole_minutes, seconds = divmod(((days * 24 + hours) * 60 + minutes) * 60 + rest, 60)
         shown = f"{found[1]}{whole_minutes // 60:02.0f}:{whole_minutes % 60:02.0f}"
         return f"{shown}:{seconds:02.0f}" if seconds else shown
-    if kind == "date":
-        return attribute(cell, "date-value").removesuffix("T00:00:00").replace("T", " ")
-    return {"boolean": attribute(cell, "boolean-value").upper(), "string": attribute(cell, "string-value")}.get(
-        kind, ""
-    )
+    if kind == "date" and (date := attribute(cell, "date-value")):
+        return date.removesuffix("T00:00:00").replace("T", " ")
+    if kind in ("boolean", "string"):
+        return attribute(cell, "boolean-value").upper() or attribute(cell, "string-value")
+    code = attribute(cell, "formula")
+    return code and "=" + _REFERENCE.sub(_place, _LANGUAGE.sub("", code))
+
+
+def _place(reference: re.Match[str]) -> str:
+    """Return a reference of a formula as LibreOffice shows it: a point only parts a sheet from a cell."""
+    return ":".join(place.removeprefix(".") for place in reference[1].split(":"))

@@ -32,6 +32,12 @@ _CODES = re.compile(r'&(?:"[^"]*"|K[\dA-F]{6}|\d+|.)')
 
 _TRUE = ("1", "true")
 
+#: What says that a sheet is calculated when it is opened. A workbook says so for all of its sheets.
+_CALCULATED_ON_LOAD = re.compile(rb"""sheetCalcPr\s[^>]*fullCalcOnLoad\s*=\s*["'](?:1|true)["']""")
+
+#: What Excel shows in place of a value that it cannot read.
+UNREADABLE = "#VALUE!"
+
 #: Most cells of a sheet, empty and merged ones included: more than models read. Beyond the second number of empty
 #: cells, columns without any text are left out.
 _MOST_CELLS, _MOST_EMPTY = 3_000_000, 1_000_000
@@ -71,6 +77,7 @@ def _sheets(archive: Archive, left_out: LeftOut) -> list[str]:
     kinds = dict(links.values())
     strings, formats = _strings(archive, kinds.get("sharedStrings", "")), _formats(archive, kinds.get("styles", ""))
     since_1904 = any(attribute(node, "date1904") in _TRUE for node in book if element_name(node) == "workbookPr")
+    awaits = any(attribute(node, "fullCalcOnLoad") in _TRUE for node in book if element_name(node) == "calcPr")
     written: list[str] = []
     for node in (node for node in book.iter() if element_name(node) == "sheet"):
         kind, target = links.get(attribute(node, "id") or str(node.get("id")), ("", ""))
@@ -78,7 +85,8 @@ def _sheets(archive: Archive, left_out: LeftOut) -> list[str]:
         if node.get("state") in ("hidden", "veryHidden"):
             left_out["hidden sheet"] += 1
         elif kind.lower().endswith("sheet"):  # of cells, a chart, or macros
-            written.append(_sheet(archive, target, title, _Cells(strings, formats, since_1904), left_out))
+            cells = _Cells(strings, formats, since_1904, awaits)
+            written.append(_sheet(archive, target, title, cells, left_out))
         else:
             left_out["missing sheet"] += 1
     return written
@@ -116,14 +124,22 @@ def _formats(archive: Archive, path: str) -> list[str]:
 
 
 class _Cells:
-    """Reads the cells of a sheet row by row."""
+    """Reads the cells of a sheet row by row.
 
-    def __init__(self, strings: list[str], formats: list[str], since_1904: bool) -> None:
+    Parameters
+    ----------
+    awaits_calculation : bool
+        Whether the sheet is calculated when it is opened. Programs that do not calculate, such as XlsxWriter, then
+        write 0 as the value of each formula; any other value was calculated.
+    """
+
+    def __init__(self, strings: list[str], formats: list[str], since_1904: bool, awaits_calculation: bool) -> None:
         from openpyxl.styles.numbers import is_date_format, is_timedelta_format
         from openpyxl.utils.datetime import MAC_EPOCH, WINDOWS_EPOCH
         from openpyxl.worksheet._reader import WorkSheetParser
 
-        self._formats = formats
+        self._formats, self.awaits_calculation = formats, awaits_calculation
+        self._arrays: list[tuple[tuple[int, int, int, int], str]] = []  # formulas of several cells
         self.values, self._formulas = (
             WorkSheetParser(
                 None,
@@ -143,15 +159,55 @@ class _Cells:
                 text = _rich_text(node)
                 node.clear()
                 ElementTree.SubElement(node, node.tag[:-2] + "t").text = text
-        number, cells = self.values.parse_row(element)
-        _, formulas = self._formulas.parse_row(element)
+        number, _ = self.values.parse_row(Element(element.tag, element.attrib))
         row = {}
-        for cell, formula in zip(cells, formulas, strict=True):
-            style = cell["style_id"]
+        for node in element:
+            column, value, kind, style = self._value(node)
             code = self._formats[style] if style < len(self._formats) else "General"
-            is_bare = cell["value"] is None and cell["data_type"] != "str"  # of which an empty text is one
-            row[cell["column"] - 1] = shown_value(formula["value"]) if is_bare else shown_value(cell["value"], code)
+            formula = self._formula(node)
+            if self.awaits_calculation and kind in ("n", "d") and _is_zero(node):
+                formula = formula or self._formula_around(number, column)
+                value = None if formula else value
+            is_bare = value is None and kind != "str"  # of which an empty text is one
+            row[column - 1] = formula if is_bare else shown_value(value, code)
         return number - 1, row
+
+    def _value(self, node: Element) -> tuple[int, object, str, int]:
+        """Return the column of a cell, its value, the kind of the value, and its style."""
+        before = self.values.col_counter
+        try:
+            cell = self.values.parse_cell(node)
+        except (ValueError, IndexError, OverflowError):  # one cell does not make a file unreadable
+            column = self.values.col_counter
+            self.values.col_counter += column == before
+            text = node.findtext("{*}v", "") if node.get("t", "n") in ("n", "d", "b") else UNREADABLE
+            return self.values.col_counter, text, "str", 0
+        return cell["column"], cell["value"], cell["data_type"], cell["style_id"]
+
+    def _formula(self, node: Element) -> str:
+        """Return the formula of a cell; nothing without it, and if openpyxl cannot read it."""
+        if node.find("{*}f") is None:
+            return ""
+        from openpyxl.utils.cell import range_boundaries
+
+        try:
+            formula = self._formulas.parse_cell(node)["value"]
+            if isinstance(formula, str):
+                return formula
+            self._arrays.append((range_boundaries(formula.ref), formula.text))
+        except Exception:  # openpyxl trusts its input: it may raise anything
+            return ""
+        return str(formula.text)
+
+    def _formula_around(self, row: int, column: int) -> str:
+        """Return the formula of several cells that gives a cell its value; nothing without it."""
+        ranges = ((place, text) for place, text in self._arrays if place[0] <= column <= place[2])
+        return next((text for place, text in ranges if place[1] <= row <= place[3]), "")
+
+
+def _is_zero(node: Element) -> bool:
+    """Return whether the value of a cell is 0, before a format makes it a date or a time."""
+    return not (node.findtext("{*}v") or "0").strip("-0.")
 
 
 def _sheet(archive: Archive, path: str, title: str, cells: _Cells, left_out: LeftOut) -> str:
@@ -159,8 +215,9 @@ def _sheet(archive: Archive, path: str, title: str, cells: _Cells, left_out: Lef
     merged: list[tuple[int, int, int, int]] = []
     columns: set[int] = set()
     objects: set[str | None] = set()
-    room = _MOST_CELLS
-    for _, node in ElementTree.iterparse(io.BytesIO(archive.read(path))):
+    room, content = _MOST_CELLS, archive.read(path)
+    cells.awaits_calculation |= _CALCULATED_ON_LOAD.search(content) is not None
+    for _, node in ElementTree.iterparse(io.BytesIO(content)):
         name = element_name(node)
         if name == "row":
             number, rows[number] = cells.row(node)

@@ -158,3 +158,34 @@ def test_boxes_on_a_sheet_follow_its_table(tmp_path):
     sheet = f'<table:table table:name="Boats">{sheet}</table:table>'
     text = read(tmp_path, zipped({"content.xml": content(f"<o:spreadsheet>{sheet}</o:spreadsheet>")})).text
     assert text == "## Boats\n\n| Petrel | 41 |\n| --- | --- |\n\nSold in June.\n"
+
+
+def sheet_of(*rows, columns="", styles=""):
+    """Return a file with one sheet, of the cells of each row."""
+    inner = "".join(row if row.startswith("<") else f"<table:table-row>{row}</table:table-row>" for row in rows)
+    table = f'<table:table table:name="A">{columns}{inner}</table:table>'
+    return zipped({"content.xml": content(f"<o:spreadsheet>{table}</o:spreadsheet>", styles)})
+
+
+def cell(text="", about=""):
+    paragraph = f"<text:p>{text}</text:p>" if text else ""
+    return f" <table:table-cell {about}>{paragraph}</table:table-cell>"
+
+
+@pytest.mark.parametrize(
+    ("about", "shown"),
+    [
+        ('table:formula="of:=SUM([.B2:.B9])"', "=SUM(B2:B9)"),
+        ('table:formula="of:=[$Rents.A1]+[.B1]" o:value-type="float"', "=$Rents.A1+B1"),
+        ('table:formula="msoxl:=SUM(B2:B9)"', "=SUM(B2:B9)"),
+        ('table:formula="ooow:sum&lt;B2:B9&gt;"', "=sum<B2:B9>"),
+        ('table:formula="of:=IF([.B1];1;2)" o:value-type="date"', "=IF(B1;1;2)"),
+        ('table:formula="of:=[.B1]" o:value-type="float" o:value="7"', "7"),
+        ('table:formula="of:=[.B1]" o:value-type="string" o:string-value=""', ""),
+        ('o:value-type="float" o:value="1.2.3"', ""),
+        ('o:value-type="time" o:time-value="PT1.2.3S"', ""),
+    ],
+)
+def test_a_formula_of_opendocument_without_a_value_is_shown(tmp_path, about, shown):
+    file = sheet_of(cell("Rent") + cell("", about) + cell("end"))
+    assert read(tmp_path, file).text.splitlines()[2] == f"| Rent | {shown} | end |"
