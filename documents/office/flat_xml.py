@@ -22,7 +22,7 @@ from ..scripts import with_scripts
 from ..xml_text import attribute, element_name, words
 from .docx import extract_docx
 from .number_formats import shown_value
-from .sheets import repeat_merged_cells, text_of_sheet, without_hidden
+from .sheets import Merged, shown_cells, text_of_sheet
 
 _WORD_2003 = b"http://schemas.microsoft.com/office/word/2003/wordml"
 _WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
@@ -113,7 +113,7 @@ def _sheet(sheet: Element, formats: dict[str, str], left_out: LeftOut) -> str:
     from openpyxl.utils import get_column_letter
 
     rows: dict[int, dict[int, str]] = {}
-    merged: list[tuple[int, int, int, int]] = []
+    merged: list[Merged] = []
     hidden: list[int] = []
     columns: set[int] = set()
     notes: list[str] = []
@@ -140,11 +140,8 @@ def _sheet(sheet: Element, formats: dict[str, str], left_out: LeftOut) -> str:
                 merged.append((number, number + down, column, column + across))
             column += across
         number += _whole(attribute(row, "Span"))
-    if hidden or columns:
-        repeat_merged_cells(rows, merged)
-        merged = []
-        without_hidden(rows, hidden, columns, left_out)
-    return text_of_sheet(attribute(sheet, "Name"), rows, merged, "".join(notes))
+    name = attribute(sheet, "Name")
+    return text_of_sheet(name, shown_cells(name, rows, merged, hidden, columns, left_out), "".join(notes))
 
 
 def _value(data: Element, named: str) -> str:

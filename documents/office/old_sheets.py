@@ -15,7 +15,7 @@ from ..markdown import as_text, document_of
 from ..scripts import with_scripts
 from .number_formats import shown_value
 from .sheet_records import Formula, formulas_without_value, text_boxes, workbook_stream
-from .sheets import UNREADABLE, repeat_merged_cells, text_of_sheet, without_hidden
+from .sheets import UNREADABLE, shown_cells, text_of_sheet
 
 #: Where text is that is not in its line, by xlrd's number: above it, below it.
 _SIDES = {1: 1, 2: -1}
@@ -71,13 +71,8 @@ def _sheet(book: Any, sheet: Any, boxes: list[str], formulas: list[Formula], lef
     merged = [(top, bottom - 1, left, right - 1) for top, bottom, left, right in sheet.merged_cells]
     hidden = [number for number, about in sheet.rowinfo_map.items() if about.hidden]
     columns = {number for number, about in sheet.colinfo_map.items() if about.hidden}
-    if hidden or columns:
-        repeat_merged_cells(rows, merged)
-        merged = []
-        without_hidden(rows, hidden, columns, left_out)
-    return text_of_sheet(
-        sheet.name, rows, merged, "".join(f"\n{as_text(note)}\n" for note in (*boxes, *_remarks(sheet)))
-    )
+    shown = shown_cells(sheet.name, rows, merged, hidden, columns, left_out)
+    return text_of_sheet(sheet.name, shown, "".join(f"\n{as_text(note)}\n" for note in (*boxes, *_remarks(sheet))))
 
 
 def _formula(book: Any, formula: Formula) -> str:

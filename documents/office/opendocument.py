@@ -5,7 +5,8 @@ from __future__ import annotations
 import posixpath
 import re
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
 from html import escape
 from xml.etree.ElementTree import Element
 
@@ -20,6 +21,7 @@ from ..xml_text import attribute, element_name, inner_html, words
 from .letterheads import PAGE, SEPARATOR, with_letterheads, without_page_numbers
 from .opendocument_styles import Styles, whole
 from .reading_order import in_reading_order
+from .sheets import Merged, Row, shown_cells
 
 #: What becomes of elements; the text of those that are absent stays.
 _TAGS = {"list-item": "li", "list-header": "li", "table-header-rows": "thead", "text-box": "div", "section": "div"}
@@ -45,9 +47,14 @@ _NEXT_LINE = re.compile(r"</pre>\s*<pre>")
 #: Frames of a slide's notes, and of the slide, that say what every slide says.
 _OF_ALL_SLIDES = ("page-number", "date-time", "header", "footer")
 
-#: Columns beyond which an empty cell only fills the rest of a sheet; most copies of a cell or row with text; and most
-#: characters that all copies add to a file.
-_FILLED, _MOST_COPIES, _MOST_ADDED = 100, 20_000, 16_000_000
+#: What says that a row or column is hidden; and the HTML of a cell without text.
+_HIDDEN, _BARE = ("collapse", "filter"), re.compile(r"(?:\s|<(?!img)[^<>]*>)*")
+
+#: Most copies of a cell or row with text; and most characters that all copies add to a file, and of each beside its text.
+_MOST_COPIES, _MOST_ADDED, _EACH = 20_000, 16_000_000, 50
+
+#: Most columns of a table in a text that stay although they are empty.
+_MOST_EMPTY = 100
 
 #: Most blanks in a row that stay.
 _MOST_BLANKS = 100
@@ -98,6 +105,18 @@ def _extract(name: str, content: Element, styles: list[Element], part: Callable[
     return document_of(with_letterheads(text) if SEPARATOR in text else text, notices=left_out.notices(name))
 
 
+@dataclass
+class _Grid:
+    """The cells of a table, as HTML, and which of them are merged, and its hidden rows and columns, by their numbers."""
+
+    rows: dict[int, Row] = field(default_factory=dict)
+    merged: list[Merged] = field(default_factory=list)
+    hidden: list[int] = field(default_factory=list)
+    columns: set[int] = field(default_factory=set)
+    n_rows: int = 0
+    n_columns: int = 0
+
+
 class _OpenDocument:
     """A file: what its styles say, and how far its lists are numbered."""
 
@@ -110,7 +129,7 @@ class _OpenDocument:
         self.counts: dict[str, dict[int, int]] = {"": {}}  # of lists, by their names and styles
         self.is_head = self.is_slide = False
         self.charts: list[str] | None = None  # of the open table
-        self.columns: list[bool] = []  # of the open table: which are hidden
+        self.grid = _Grid()  # of the open table
 
     def html(self, content: Element) -> str:
         body = _body(content)
@@ -164,7 +183,11 @@ class _OpenDocument:
         if name == "table":
             return self._table(node, is_sheet)
         if name == "table-row":
-            return self._row(node)
+            self._row(node)
+            return ""
+        if name == "table-column":
+            self._column(node)
+            return ""
         if name == "shapes" and self.charts is not None:
             self.charts.append(self._inner(node))
             return ""
@@ -277,49 +300,58 @@ class _OpenDocument:
         if self.styles.value("table", own, "display") == "false" or attribute(node, "display") == "false":
             self.left_out["hidden sheet" if is_sheet else "hidden passage"] += 1
             return ""
-        columns, self.columns = self.columns, []
-        for column in (each for each in node.iter() if element_name(each) == "table-column"):
-            is_hidden = attribute(column, "visibility") in ("collapse", "filter")
-            number = min(whole(column, "number-columns-repeated"), _MOST_COPIES)
-            self.left_out["hidden column"] += number if is_hidden else 0
-            self.columns += [is_hidden] * number
-        outer, self.charts = self.charts, [] if self.charts is None else self.charts
-        inner = self._inner(node)
-        charts = "".join(self.charts) if outer is None else ""
-        self.columns, self.charts = columns, outer
-        title = f"<h2>{escape(attribute(node, 'name'))}</h2>" if is_sheet and ("<td" in inner or charts) else ""
-        return f"{title}<table>{inner}</table>{charts}"
+        outer, charts = self.grid, self.charts
+        self.grid, self.charts = _Grid(), [] if charts is None else charts
+        rest, name = self._inner(node), attribute(node, "name")
+        own, of_table = self.grid, "".join(self.charts) if charts is None else ""
+        self.grid, self.charts = outer, charts
+        cells = shown_cells(name, own.rows, own.merged, own.hidden, own.columns, self.left_out)
+        n_columns = 0 if is_sheet else min(own.n_columns - len(own.columns), _MOST_EMPTY)
+        width = max(n_columns, *map(len, cells)) if cells else 0
+        rows = "".join(
+            f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}{'<td></td>' * (width - len(row))}</tr>" for row in cells
+        )
+        title = f"<h2>{escape(name)}</h2>" if is_sheet and (rows or of_table) else ""
+        return f"{title}<table>{rest}{rows}</table>{of_table}"
 
-    def _row(self, node: Element) -> str:
-        number = whole(node, "number-rows-repeated")
-        if attribute(node, "visibility") in ("collapse", "filter"):
-            self.left_out["hidden row"] += number if any(map(self._has_text, node)) else 0
-            return ""
-        column, cells = 0, ""
+    def _column(self, node: Element) -> None:
+        grid, number = self.grid, whole(node, "number-columns-repeated")
+        if attribute(node, "visibility") in _HIDDEN:
+            grid.columns |= {*range(grid.n_columns, grid.n_columns + min(number, _MOST_COPIES))}
+        grid.n_columns += number
+
+    def _row(self, node: Element) -> None:
+        """Put the cells of a row into the grid. Of the hidden ones, those that are merged may be shown elsewhere."""
+        grid, number = self.grid, whole(node, "number-rows-repeated")
+        is_hidden, row, column = attribute(node, "visibility") in _HIDDEN, dict[int, str](), 0
         for cell in node:
             n_columns = whole(cell, "number-columns-repeated")
             if element_name(cell) == "table-cell":
-                n_shown = n_columns - sum(self.columns[column : column + n_columns])
-                cells += self._cell(cell, n_shown) if n_shown > 0 else ""
+                across, down = (whole(cell, f"number-{kind}-spanned") for kind in ("columns", "rows"))
+                is_seen = not (is_hidden or column in grid.columns)
+                text = self._cell(cell) if is_seen or across * down > 1 else escape(words(cell) or _value(cell))
+                if text:
+                    row |= dict.fromkeys(range(column, column + self._copies([text], n_columns)), text)
+                if text and across * down > 1:
+                    grid.merged.append((grid.n_rows, grid.n_rows + down - 1, column, column + across - 1))
             column += n_columns
-        has_text = re.search(r">[^<>]*[^<>\s]", cells) is not None
-        return self._copies(f"<tr>{cells}</tr>", number) if has_text else ""
+        n_copies = 0 if not row else min(number, _MOST_COPIES) if is_hidden else self._copies(row.values(), number)
+        for place in range(grid.n_rows, grid.n_rows + n_copies):
+            grid.rows[place] = dict(row)
+            grid.hidden += [place] if is_hidden else []
+        grid.n_rows += number
 
-    def _has_text(self, cell: Element) -> bool:
-        return bool(words(cell) or _value(cell))
-
-    def _cell(self, node: Element, number: int) -> str:
+    def _cell(self, node: Element) -> str:
+        """Return a cell as HTML; nothing if it has neither text nor the description of a picture."""
         inner = _ONE_ITEM.sub(r"\1", self._inner(node))
-        inner = inner or escape(_value(node))
-        spans = whole(node, "number-columns-spanned"), whole(node, "number-rows-spanned")
-        cell = f'<td colspan="{spans[0]}" rowspan="{spans[1]}">{inner}</td>'
-        return self._copies(cell, number) if inner or number <= _FILLED else ""
+        return ("" if _BARE.fullmatch(inner) else inner) if inner else escape(_value(node))
 
-    def _copies(self, text: str, number: int) -> str:
-        self.room -= len(text) * (number - 1)
+    def _copies(self, cells: Collection[str], number: int) -> int:
+        """Return how often cells are repeated, if there is room for that."""
+        self.room -= sum(len(text) + _EACH for text in cells) * (number - 1)
         if self.room < 0 or number > _MOST_COPIES:
             raise OctavoError(f"A table repeats a cell or row {number:,} times: delete the copies.")
-        return text * number
+        return number
 
     def _slide(self, node: Element) -> str:
         """Return a slide under its title, or its name, with its notes."""

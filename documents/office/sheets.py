@@ -48,8 +48,9 @@ _MOST_GAP = 50
 #: Where text is that is not in its line.
 _SIDES = {"superscript": 1, "subscript": -1}
 
-#: The cells of a row by column, from 0.
+#: The cells of a row by column, from 0; and the first and last row, first and last column of a merged cell.
 Row = dict[int, str]
+Merged = tuple[int, int, int, int]
 
 
 def extract_sheets(archive: Archive) -> Document:
@@ -212,7 +213,7 @@ def _is_zero(node: Element) -> bool:
 
 def _sheet(archive: Archive, path: str, title: str, cells: _Cells, left_out: LeftOut) -> str:
     rows: dict[int, Row] = {}
-    merged: list[tuple[int, int, int, int]] = []
+    merged: list[Merged] = []
     columns: set[int] = set()
     objects: set[str | None] = set()
     room, content = _MOST_CELLS, archive.read(path)
@@ -235,51 +236,45 @@ def _sheet(archive: Archive, path: str, title: str, cells: _Cells, left_out: Lef
             objects.add(node.get("shapeId"))
     left_out["embedded object"] += len(objects)
     hidden = [int(row) - 1 for row, about in cells.values.row_dimensions.items() if about.get("hidden") in _TRUE]
-    if hidden or columns:
-        repeat_merged_cells(rows, merged)
-        merged = []
-        without_hidden(rows, hidden, columns, left_out)
-    return text_of_sheet(title, rows, merged, sheet_notes(archive, path, left_out))
+    shown = shown_cells(title, rows, merged, hidden, columns, left_out)
+    return text_of_sheet(title, shown, sheet_notes(archive, path, left_out))
 
 
-def without_hidden(rows: dict[int, Row], hidden: Collection[int], columns: Collection[int], left_out: LeftOut) -> None:
-    """Take hidden rows and columns with text out, and count them."""
-    with_text = {number for number, row in rows.items() if any(row.values())}
-    left_out["hidden row"] += len(with_text & set(hidden))
-    for number in hidden:
-        rows.pop(number, None)
-    gone = {column for row in rows.values() for column, text in row.items() if text and column in columns}
-    left_out["hidden column"] += len(gone)
-    if gone:
-        for number, row in rows.items():
-            rows[number] = {
-                column - sum(other < column for other in columns): text
-                for column, text in row.items()
-                if column not in columns
-            }
-
-
-def text_of_sheet(title: str, rows: dict[int, Row], merged: list[tuple[int, int, int, int]], notes: str = "") -> str:
-    """Return a sheet as a table under its name, without empty columns before it; nothing if it is empty.
+def shown_cells(
+    title: str,
+    rows: dict[int, Row],
+    merged: list[Merged],
+    hidden: Collection[int],
+    columns: Collection[int],
+    left_out: LeftOut,
+) -> list[list[str]]:
+    """Return the cells that a sheet shows, row by row, without empty rows, and without empty columns before them.
 
     A merged cell is repeated in each row and column, unless it is alone in its row.
 
     Parameters
     ----------
+    title : str
+        The name of the sheet, for an error.
     rows : dict of int to Row
         The cells of each row that has any, by its number.
-    merged : list of (int, int, int, int)
-        First and last row, first and last column of each merged cell.
-    notes : str
-        Paragraphs that follow the table.
+    merged : list of Merged
+        The merged cells.
+    hidden, columns : collections of int
+        The numbers of the hidden rows, and of the hidden columns.
+    left_out : LeftOut
+        Counts those of them that have text.
 
     Raises
     ------
     OctavoError
         The table would be too large.
     """
-    rows = {number: row for number, row in rows.items() if any(row.values())}
-    repeat_merged_cells(rows, merged)
+    _count_hidden(rows, set(hidden), columns, left_out)
+    merged = _from_shown_cells(rows, merged, hidden, columns)
+    _repeat_merged_cells(rows, merged)
+    _remove_hidden(rows, hidden, columns)
+    rows = {number: row for number, row in sorted(rows.items()) if any(row.values())}
     first = min((min(column for column, text in row.items() if text) for row in rows.values()), default=0)
     columns = range(first, max(map(max, rows.values()), default=0) + 1)
     n_empty = sum(max(row) + 1 - first - len(row) for row in rows.values())
@@ -289,13 +284,44 @@ def text_of_sheet(title: str, rows: dict[int, Row], merged: list[tuple[int, int,
         used = with_text
     if n_empty > _MOST_EMPTY and len(used) * len(rows) > _MOST_CELLS:
         raise _too_large(title)
-    table = markdown_table(
-        [row.get(column, "") for column in used[: bisect_right(used, max(row))]] for row in rows.values()
-    )
+    return [[row.get(column, "") for column in used[: bisect_right(used, max(row))]] for row in rows.values()]
+
+
+def text_of_sheet(title: str, cells: list[list[str]], notes: str = "") -> str:
+    """Return a sheet as a table under its name, and the paragraphs that follow it; nothing if it is empty."""
+    table = markdown_table(cells)
     return f"## {title}\n\n{table}{notes}" if table else f"## {title}\n{notes}" if notes else ""
 
 
-def repeat_merged_cells(rows: dict[int, Row], merged: list[tuple[int, int, int, int]]) -> None:
+def _count_hidden(rows: dict[int, Row], hidden: set[int], columns: Collection[int], left_out: LeftOut) -> None:
+    left_out["hidden row"] += sum(any(rows[number].values()) for number in hidden & rows.keys())
+    shown = (row for number, row in rows.items() if columns and number not in hidden)
+    left_out["hidden column"] += len({column for row in shown for column in row if row[column] and column in columns})
+
+
+def _from_shown_cells(
+    rows: dict[int, Row], merged: list[Merged], hidden: Collection[int], columns: Collection[int]
+) -> list[Merged]:
+    """Return merged cells from their first shown row and column on, and put their texts there."""
+    after_row, after_column, found = _following(hidden), _following(columns), []
+    for top, bottom, left, right in merged:
+        row, column = after_row.get(top, top), after_column.get(left, left)
+        if (row, column) != (top, left) and row <= bottom and column <= right and rows.get(top, {}).get(left):
+            rows.setdefault(row, {})[column] = rows[top][left]
+            top, left = row, column
+        found.append((top, bottom, left, right))
+    return found
+
+
+def _following(hidden: Collection[int]) -> dict[int, int]:
+    """Return which row or column is the next shown one after each hidden one."""
+    following: dict[int, int] = {}
+    for number in sorted(hidden, reverse=True):
+        following[number] = following.get(number + 1, number + 1)
+    return following
+
+
+def _repeat_merged_cells(rows: dict[int, Row], merged: list[Merged]) -> None:
     """Repeat the text of each merged cell in the rows and columns that it covers, as far as there is room."""
     alone = {number for number, row in rows.items() if sum(map(bool, row.values())) == 1}
     last, room = {number: max(row) for number, row in rows.items() if any(row.values())}, _MOST_EMPTY
@@ -309,6 +335,16 @@ def repeat_merged_cells(rows: dict[int, Row], merged: list[tuple[int, int, int, 
                 if room < 0:
                     return
                 rows[number].update(dict.fromkeys(columns, text))
+
+
+def _remove_hidden(rows: dict[int, Row], hidden: Collection[int], columns: Collection[int]) -> None:
+    for number in hidden:
+        rows.pop(number, None)
+    order = sorted(columns)
+    for number, row in rows.items() if order else ():
+        rows[number] = {
+            column - bisect_left(order, column): text for column, text in row.items() if column not in columns
+        }
 
 
 def _too_large(title: str) -> OctavoError:

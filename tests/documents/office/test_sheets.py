@@ -9,6 +9,7 @@ from helpers.document_files import zipped
 
 from octavo.documents import archive
 from octavo.documents.extract import extract_document
+from octavo.documents.left_out import LeftOut
 from octavo.documents.office import opendocument, sheets
 from octavo.errors import OctavoError
 
@@ -213,7 +214,7 @@ def test_old_sheets_have_the_same_limit(monkeypatch):
     monkeypatch.setattr(sheets, "_MOST_CELLS", 10)
     monkeypatch.setattr(sheets, "_MOST_EMPTY", 5)
     with pytest.raises(OctavoError, match="The sheet old has more than 10 cells"):
-        sheets.text_of_sheet("old", {row: {row: "x"} for row in range(6)}, [])
+        sheets.shown_cells("old", {row: {row: "x"} for row in range(6)}, [], [], [], LeftOut())
 
 
 SPACES = 'xmlns:o="o" xmlns:text="t" xmlns:table="b"'
