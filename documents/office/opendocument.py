@@ -41,6 +41,10 @@ _SILENT = {
 }
 _SILENT |= {"covered-table-cell"}  # of a cell that spans it
 
+#: What a slide, a sheet and a page of a text may have beside lines of text: each may be hidden.
+_SHAPES = {"frame", "g", "custom-shape", "rect", "ellipse", "circle", "caption", "polygon", "regular-polygon", "control"}
+_SHAPES |= {"line", "polyline", "path", "connector", "measure", "scene"}
+
 #: Between two lines of code, which are paragraphs.
 _NEXT_LINE = re.compile(r"</pre>\s*<pre>")
 
@@ -163,6 +167,9 @@ class _OpenDocument:
         if self._is_hidden(node, name):
             self.left_out["hidden passage"] += 1
             return ""
+        if name in _SHAPES and self._is_hidden_shape(node):
+            self.left_out["hidden shape"] += 1
+            return ""
         if name in _SILENT:
             self.left_out["remark"] += name == "annotation"
             self.left_out["deleted passage"] += sum(element_name(each) == "deletion" for each in node.iter())
@@ -210,6 +217,10 @@ class _OpenDocument:
         family, own = "text" if name == "span" else "paragraph", attribute(node, "style-name")
         properties = (each for style in self.styles.chain(family, own) for each in style)
         return any(element_name(e) == "text-properties" and attribute(e, "display") == "none" for e in properties)
+
+    def _is_hidden_shape(self, node: Element) -> bool:
+        """Return whether a frame or another shape is hidden, by itself or with its layer."""
+        return attribute(node, "display") == "none" or attribute(node, "layer") in self.styles.hidden_layers
 
     def _paragraph(self, node: Element, name: str, style: str, depth: int) -> str:
         inner, own = self._inner(node, style, depth), attribute(node, "style-name")
@@ -359,7 +370,8 @@ class _OpenDocument:
         if self.styles.value("drawing-page", attribute(node, "style-name"), "visibility") == "hidden":
             self.left_out["hidden slide"] += 1
             return ""
-        title = next((each for each in node if attribute(each, "class") == "title" and words(each)), None)
+        titles = (each for each in node if attribute(each, "class") == "title" and not self._is_hidden_shape(each))
+        title = next(filter(words, titles), None)
         about = attribute(node, "name") if title is None else words(title)
         self.is_slide = True
         shapes = [each for each in node if each is not title and element_name(each) != "notes"]

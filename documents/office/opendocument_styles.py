@@ -48,6 +48,7 @@ class Styles:
         self._levels: dict[str, dict[int, _Level]] = {}  # of the lists that were asked for
         self.pages = {"Standard"}  # the kinds of pages that paragraphs begin
         self.master_pages: list[Element] = []
+        self.hidden_layers: set[str] = set()
         for node in (node for tree in trees for part in tree if element_name(part) != "body" for node in part.iter()):
             name = element_name(node)
             if name == "style":
@@ -57,6 +58,8 @@ class Styles:
                 self._lists[attribute(node, "name") if name == "list-style" else ""] = node
             elif name == "master-page":
                 self.master_pages.append(node)
+            elif name == "layer" and attribute(node, "display") == "none":
+                self.hidden_layers.add(attribute(node, "name"))
 
     def chain(self, family: str, name: str) -> Iterator[Element]:
         """Yield a style and those that it is based on."""

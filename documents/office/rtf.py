@@ -56,6 +56,9 @@ _PAGE_FIELDS = re.compile(rb"\b(?:PAGE|NUMPAGES|SECTIONPAGES)\b")
 _INSTRUCTION = 400
 _CODE = re.compile(r"\\u(-?\d+) ?\??|\\([\\{}])|\\[a-z]+-?\d* ?|[{}\r\n]|([^\\])")
 
+#: What a shape says before its text if it is hidden.
+_HIDDEN_SHAPE = re.compile(rb"\{\\sn fHidden\}\s*\{\\sv 1\}")
+
 #: The number of a field of a form that was not filled in.
 _UNDEFINED = 25
 
@@ -273,6 +276,9 @@ class _Parser:
             self._change(is_silent=True)
         if word in _KINDS and not (group.is_silent and _KINDS[word] in ("head", "foot", "note")):
             self._begin_kind(word)
+        if word == "shpinst" and self._is_hidden_shape() and not group.is_silent:
+            self._left_out["hidden shape"] += 1
+            self._change(is_silent=True)
         self._is_optional = False
         if word == "u" and number is not None:
             self._write(chr(number % 0x10000))
@@ -317,6 +323,12 @@ class _Parser:
             self._choices, self._form = [], {}
         elif kind == "choice":
             self._choices.append("")
+
+    def _is_hidden_shape(self) -> bool:
+        """Return whether the shape that begins here is hidden, and has text."""
+        end = self._content.find(b"\\shptxt", self._position)
+        following = self._content.find(b"\\shpinst", self._position, max(end, 0))
+        return following < 0 and _HIDDEN_SHAPE.search(self._content, self._position, max(end, 0)) is not None
 
     def _field(self, word: str) -> None:
         """Write the mark of a page's number in heads and feet, and a formula. Others have their text in the file."""

@@ -21,6 +21,7 @@ from ..xml_text import attribute, element_name
 from .charts import chart_rows, chart_titles
 from .docx_drawings import diagram_texts
 from .docx_styles import CODE_FONT
+from .hidden_shapes import remove_hidden_shapes
 from .package import office_package
 from .reading_order import Box, in_reading_order
 from .sheet_notes import remark
@@ -72,6 +73,7 @@ def _slide(number: int, slide: Any, left_out: LeftOut) -> str:
         left_out["hidden slide"] += 1
         return ""
     _choose_newer(slide._element)
+    remove_hidden_shapes(slide._element, left_out)
     title = slide.shapes.title
     title = None if title is None or not title.has_text_frame else title
     words = " ".join(_text(title.text_frame).split()) if title is not None else ""
