@@ -12,13 +12,16 @@ from ...errors import OctavoError
 from ..document import Document
 from ..left_out import LeftOut
 from ..markdown import as_text, document_of
-from ..scripts import with_scripts
+from ..scripts import Run, struck, with_marks
 from .number_formats import shown_value
 from .sheet_records import Formula, formulas_without_value, text_boxes, workbook_stream
 from .sheets import UNREADABLE, shown_cells, text_of_sheet
 
 #: Where text is that is not in its line, by xlrd's number: above it, below it.
 _SIDES = {1: 1, 2: -1}
+
+#: A whole number of a formula, as xlrd writes it.
+_WHOLE = re.compile(r"(?<![\w.\"])(\d+)\.0(?![\w.])")
 
 #: A format of hours, minutes or seconds of more than a day.
 _DURATION = re.compile(r"\[[hms]+\]", re.IGNORECASE)
@@ -64,7 +67,7 @@ def _sheet(book: Any, sheet: Any, boxes: list[str], formulas: list[Formula], lef
         return ""
     rows = {number: dict(enumerate(_cell(book, cell) for cell in sheet.row(number))) for number in range(sheet.nrows)}
     for (number, column), runs in sheet.rich_text_runlist_map.items():
-        rows[number][column] = _with_scripts(book, sheet.cell(number, column), runs)
+        rows[number][column] = _rich_text(book, sheet.cell(number, column), runs)
     for formula in formulas:
         if text := _formula(book, formula):
             rows.setdefault(formula.row, {})[formula.column] = text
@@ -84,6 +87,7 @@ def _formula(book: Any, formula: Formula) -> str:
         text = decompile_formula(book, code, len(code), FMLA_TYPE_CELL, browx=row, bcolx=column)
     except Exception:  # xlrd trusts its input: it may raise anything
         return ""
+    text = _WHOLE.sub(r"\1", text or "")  # xlrd writes all numbers with a point
     return f"={text}" if text and text != "?" and not text.startswith("SHARED FMLA") else ""
 
 
@@ -95,20 +99,40 @@ def _remarks(sheet: Any) -> Iterator[str]:
             yield f"[Remark on {xlrd.colname(column)}{row + 1}: {text}]"
 
 
-def _with_scripts(book: Any, cell: Any, runs: list[tuple[int, int]]) -> str:
+def _rich_text(book: Any, cell: Any, runs: list[tuple[int, int]]) -> str:
     """Return the text of a cell some of whose characters have other fonts, from a character on each."""
-    starts, fonts = zip((0, None), *runs, strict=True)
+    own = _style(book, cell)
+    starts, numbers = zip((0, own.font_index if own else None), *runs, strict=True)
     pieces = (cell.value[start:stop] for start, stop in pairwise([*starts, len(cell.value)]))
     known = dict(enumerate(book.font_list))
-    sides = (_SIDES.get(known[font].escapement, 0) if font in known else 0 for font in fonts)
-    return shown_value(with_scripts(zip(pieces, sides, strict=True)))
+    fonts = ((known.get(number), piece) for number, piece in zip(numbers, pieces, strict=True))
+    return shown_value(
+        with_marks(
+            Run(text, _SIDES.get(font.escapement, 0), bool(font.struck_out)) if font else Run(text)
+            for font, text in fonts
+        )
+    )
+
+
+def _style(book: Any, cell: Any) -> Any:
+    """Return the style of a cell; None if the file lacks it."""
+    return book.xf_list[cell.xf_index] if cell.xf_index is not None and cell.xf_index < len(book.xf_list) else None
 
 
 def _cell(book: Any, cell: Any) -> str:
+    style = _style(book, cell)
+    text = _shown(book, cell, style)
+    is_struck = (
+        style is not None and style.font_index < len(book.font_list) and book.font_list[style.font_index].struck_out
+    )
+    return struck(text) if is_struck else text
+
+
+def _shown(book: Any, cell: Any, style: Any) -> str:
+    """Return the value of a cell as its style shows it."""
     import xlrd
 
-    has_format = cell.xf_index is not None and cell.xf_index < len(book.xf_list)
-    number = book.format_map.get(book.xf_list[cell.xf_index].format_key) if has_format else None
+    number = None if style is None else book.format_map.get(style.format_key)
     number_format = "General" if number is None else number.format_str
     if cell.ctype == xlrd.XL_CELL_DATE:
         return shown_value(_moment(cell.value, number_format, book.datemode), number_format)

@@ -42,7 +42,18 @@ _SILENT = {
 _SILENT |= {"covered-table-cell"}  # of a cell that spans it
 
 #: What a slide, a sheet and a page of a text may have beside lines of text: each may be hidden.
-_SHAPES = {"frame", "g", "custom-shape", "rect", "ellipse", "circle", "caption", "polygon", "regular-polygon", "control"}
+_SHAPES = {
+    "frame",
+    "g",
+    "custom-shape",
+    "rect",
+    "ellipse",
+    "circle",
+    "caption",
+    "polygon",
+    "regular-polygon",
+    "control",
+}
 _SHAPES |= {"line", "polyline", "path", "connector", "measure", "scene"}
 
 #: Between two lines of code, which are paragraphs.
@@ -54,7 +65,7 @@ _OF_ALL_SLIDES = ("page-number", "date-time", "header", "footer")
 #: What says that a row or column is hidden; and the HTML of a cell without text.
 _HIDDEN, _BARE = ("collapse", "filter"), re.compile(r"(?:\s|<(?!img)[^<>]*>)*")
 
-#: Most copies of a cell or row with text; and most characters that all copies add to a file, and of each beside its text.
+#: Most copies of a cell or row with text, most characters that all copies add to a file, and how many each adds itself.
 _MOST_COPIES, _MOST_ADDED, _EACH = 20_000, 16_000_000, 50
 
 #: Most columns of a table in a text that stay although they are empty.
@@ -111,7 +122,7 @@ def _extract(name: str, content: Element, styles: list[Element], part: Callable[
 
 @dataclass
 class _Grid:
-    """The cells of a table, as HTML, and which of them are merged, and its hidden rows and columns, by their numbers."""
+    """The cells of a table as HTML, by row and column, the merged ones, and the hidden rows and columns."""
 
     rows: dict[int, Row] = field(default_factory=dict)
     merged: list[Merged] = field(default_factory=list)
@@ -226,8 +237,12 @@ class _OpenDocument:
         inner, own = self._inner(node, style, depth), attribute(node, "style-name")
         if name == "span":
             script = self.styles.script(own)
-            return f"<{script}>{inner}</{script}>" if script else inner
-        inner = inner.replace("</sup><sup>", "").replace("</sub><sub>", "")
+            inner = f"<{script}>{inner}</{script}>" if script else inner
+        if self.styles.is_struck("text" if name == "span" else "paragraph", own):
+            inner = f"<del>{inner}</del>"
+        if name == "span":
+            return inner
+        inner = inner.replace("</sup><sup>", "").replace("</sub><sub>", "").replace("</del><del>", "")
         if self.is_head:
             return f"<p>{without_page_numbers(inner)}</p>"
         if name == "h":
@@ -312,13 +327,14 @@ class _OpenDocument:
             self.left_out["hidden sheet" if is_sheet else "hidden passage"] += 1
             return ""
         outer, charts = self.grid, self.charts
-        self.grid, self.charts = _Grid(), [] if charts is None else charts
+        grid = self.grid = _Grid()
+        self.charts = [] if charts is None else charts
         rest, name = self._inner(node), attribute(node, "name")
-        own, of_table = self.grid, "".join(self.charts) if charts is None else ""
+        of_table = "".join(self.charts) if charts is None else ""
         self.grid, self.charts = outer, charts
-        cells = shown_cells(name, own.rows, own.merged, own.hidden, own.columns, self.left_out)
-        n_columns = 0 if is_sheet else min(own.n_columns - len(own.columns), _MOST_EMPTY)
-        width = max(n_columns, *map(len, cells)) if cells else 0
+        cells = shown_cells(name, grid.rows, grid.merged, grid.hidden, grid.columns, self.left_out)
+        n_columns = min(grid.n_columns - len(grid.columns), _MOST_EMPTY)
+        width = 0 if is_sheet else max([n_columns, *map(len, cells)])
         rows = "".join(
             f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}{'<td></td>' * (width - len(row))}</tr>" for row in cells
         )
@@ -339,8 +355,8 @@ class _OpenDocument:
             n_columns = whole(cell, "number-columns-repeated")
             if element_name(cell) == "table-cell":
                 across, down = (whole(cell, f"number-{kind}-spanned") for kind in ("columns", "rows"))
-                is_seen = not (is_hidden or column in grid.columns)
-                text = self._cell(cell) if is_seen or across * down > 1 else escape(words(cell) or _value(cell))
+                is_visible = not (is_hidden or column in grid.columns)
+                text = self._cell(cell) if is_visible or across * down > 1 else escape(words(cell) or _value(cell))
                 if text:
                     row |= dict.fromkeys(range(column, column + self._copies([text], n_columns)), text)
                 if text and across * down > 1:
@@ -355,7 +371,9 @@ class _OpenDocument:
     def _cell(self, node: Element) -> str:
         """Return a cell as HTML; nothing if it has neither text nor the description of a picture."""
         inner = _ONE_ITEM.sub(r"\1", self._inner(node))
-        return ("" if _BARE.fullmatch(inner) else inner) if inner else escape(_value(node))
+        text = ("" if _BARE.fullmatch(inner) else inner) if inner else escape(_value(node))
+        is_struck = self.styles.is_struck("table-cell", attribute(node, "style-name"))
+        return f"<del>{text}</del>" if text and is_struck else text
 
     def _copies(self, cells: Collection[str], number: int) -> int:
         """Return how often cells are repeated, if there is room for that."""

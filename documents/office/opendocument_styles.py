@@ -46,6 +46,7 @@ class Styles:
         self._styles: dict[tuple[str, str], Element] = {}
         self._lists: dict[str, Element] = {}
         self._levels: dict[str, dict[int, _Level]] = {}  # of the lists that were asked for
+        self._strikes: dict[tuple[str, str], bool] = {}  # of the styles that were asked for
         self.pages = {"Standard"}  # the kinds of pages that paragraphs begin
         self.master_pages: list[Element] = []
         self.hidden_layers: set[str] = set()
@@ -108,6 +109,13 @@ class Styles:
         if position.rstrip("%").lstrip("-").isdigit():
             return "" if position in ("0%", "-0%") else "sub" if position.startswith("-") else "sup"
         return {"super": "sup", "sub": "sub"}.get(position, "")
+
+    def is_struck(self, family: str, name: str) -> bool:
+        """Return whether a style strikes text out."""
+        if (family, name) not in self._strikes:
+            lines = (self.value(family, name, f"text-line-through-{kind}") for kind in ("style", "type"))
+            self._strikes[family, name] = next(filter(None, lines), "none") != "none"
+        return self._strikes[family, name]
 
     def _levels_of(self, style: str) -> dict[int, _Level]:
         if style not in self._levels:

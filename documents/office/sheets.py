@@ -8,6 +8,7 @@ import xml.etree.ElementTree as ElementTree
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection
 from itertools import pairwise
+from typing import NamedTuple
 from xml.etree.ElementTree import Element
 
 from ...errors import OctavoError
@@ -16,7 +17,7 @@ from ..document import Document
 from ..left_out import LeftOut
 from ..markdown import document_of
 from ..markdown_table import MOST_REPEATED, markdown_table
-from ..scripts import with_scripts
+from ..scripts import Run, struck, with_marks
 from ..xml_text import attribute, element_name
 from .number_formats import shown_value
 from .package import links_of, office_package
@@ -76,7 +77,7 @@ def _sheets(archive: Archive, left_out: LeftOut) -> list[str]:
     path = next(name for name in archive.names if _BOOK.fullmatch(name))
     book, links = archive.xml(path), links_of(archive, path)
     kinds = dict(links.values())
-    strings, formats = _strings(archive, kinds.get("sharedStrings", "")), _formats(archive, kinds.get("styles", ""))
+    strings, styles = _strings(archive, kinds.get("sharedStrings", "")), _styles(archive, kinds.get("styles", ""))
     since_1904 = any(attribute(node, "date1904") in _TRUE for node in book if element_name(node) == "workbookPr")
     awaits = any(attribute(node, "fullCalcOnLoad") in _TRUE for node in book if element_name(node) == "calcPr")
     written: list[str] = []
@@ -86,7 +87,7 @@ def _sheets(archive: Archive, left_out: LeftOut) -> list[str]:
         if node.get("state") in ("hidden", "veryHidden"):
             left_out["hidden sheet"] += 1
         elif kind.lower().endswith("sheet"):  # of cells, a chart, or macros
-            cells = _Cells(strings, formats, since_1904, awaits)
+            cells = _Cells(strings, styles, since_1904, awaits)
             written.append(_sheet(archive, target, title, cells, left_out))
         else:
             left_out["missing sheet"] += 1
@@ -104,24 +105,39 @@ def _strings(archive: Archive, path: str) -> list[str]:
 
 
 def _rich_text(node: Element) -> str:
-    """Return the text of a cell, with marks of powers, without the readings that Japanese texts have."""
-    runs: list[tuple[str, int]] = []
+    """Return the text of a cell, with marks of powers and struck-out text, without the readings of Japanese texts."""
+    runs: list[Run] = []
     for child in node:
         if element_name(child) in ("t", "r"):
             text = "".join(each.text or "" for each in child.iter() if element_name(each) == "t")
             side = next((attribute(each, "val") for each in child.iter() if element_name(each) == "vertAlign"), "")
-            runs.append((text, _SIDES.get(side, 0)))
-    return with_scripts(runs)
+            runs.append(Run(text, _SIDES.get(side, 0), _is_struck(child)))
+    return with_marks(runs)
 
 
-def _formats(archive: Archive, path: str) -> list[str]:
-    """Return the formats of numbers, by the numbers of the styles of cells."""
+def _is_struck(font: Element) -> bool:
+    """Return whether a font, or a run of text, strikes text out."""
+    return any(element_name(each) == "strike" and each.get("val", "1") in _TRUE for each in font.iter())
+
+
+class _Style(NamedTuple):
+    """How a cell shows its value: the format of numbers, and whether text is struck out."""
+
+    number_format: str = "General"
+    is_struck: bool = False
+
+
+def _styles(archive: Archive, path: str) -> list[_Style]:
+    """Return the styles of cells, by their numbers."""
     from openpyxl.styles.numbers import BUILTIN_FORMATS
 
     groups = {element_name(node): node for node in (archive.xml(path) if path else ())}
     own = {node.get("numFmtId"): node.get("formatCode", "") for node in groups.get("numFmts", ())}
-    names = [node.get("numFmtId", "0") for node in groups.get("cellXfs", ())]
-    return [own.get(name) or BUILTIN_FORMATS.get(int(name), "General") for name in names]
+    struck_fonts = {str(number) for number, font in enumerate(groups.get("fonts", ())) if _is_struck(font)}
+    names = [(node.get("numFmtId", "0"), node.get("fontId", "0")) for node in groups.get("cellXfs", ())]
+    return [
+        _Style(own.get(name) or BUILTIN_FORMATS.get(int(name), "General"), font in struck_fonts) for name, font in names
+    ]
 
 
 class _Cells:
@@ -134,12 +150,13 @@ class _Cells:
         write 0 as the value of each formula; any other value was calculated.
     """
 
-    def __init__(self, strings: list[str], formats: list[str], since_1904: bool, awaits_calculation: bool) -> None:
+    def __init__(self, strings: list[str], styles: list[_Style], since_1904: bool, awaits_calculation: bool) -> None:
         from openpyxl.styles.numbers import is_date_format, is_timedelta_format
         from openpyxl.utils.datetime import MAC_EPOCH, WINDOWS_EPOCH
         from openpyxl.worksheet._reader import WorkSheetParser
 
-        self._formats, self.awaits_calculation = formats, awaits_calculation
+        self._styles, self.awaits_calculation = styles, awaits_calculation
+        formats = [style.number_format for style in styles]
         self._arrays: list[tuple[tuple[int, int, int, int], str]] = []  # formulas of several cells
         self.values, self._formulas = (
             WorkSheetParser(
@@ -163,14 +180,15 @@ class _Cells:
         number, _ = self.values.parse_row(Element(element.tag, element.attrib))
         row = {}
         for node in element:
-            column, value, kind, style = self._value(node)
-            code = self._formats[style] if style < len(self._formats) else "General"
+            column, value, kind, number_of_style = self._value(node)
+            style = self._styles[number_of_style] if number_of_style < len(self._styles) else _Style()
             formula = self._formula(node)
             if self.awaits_calculation and kind in ("n", "d") and _is_zero(node):
                 formula = formula or self._formula_around(number, column)
                 value = None if formula else value
             is_bare = value is None and kind != "str"  # of which an empty text is one
-            row[column - 1] = formula if is_bare else shown_value(value, code)
+            text = formula if is_bare else shown_value(value, style.number_format)
+            row[column - 1] = struck(text) if style.is_struck else text
         return number - 1, row
 
     def _value(self, node: Element) -> tuple[int, object, str, int]:
@@ -263,7 +281,7 @@ def shown_cells(
     hidden, columns : collections of int
         The numbers of the hidden rows, and of the hidden columns.
     left_out : LeftOut
-        Counts those of them that have text.
+        Counts the hidden ones with text.
 
     Raises
     ------

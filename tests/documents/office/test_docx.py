@@ -310,7 +310,8 @@ DRAWN = 'xmlns:wp="wp" xmlns:wps="wps"'
 
 def drawn(text, hidden, old=""):
     box = f"<w:txbxContent>{p(text)}</w:txbxContent>"
-    new = f'<w:drawing {DRAWN}><wp:anchor><wp:docPr id="1" hidden="{hidden}"/><wps:wsp>{box}</wps:wsp></wp:anchor></w:drawing>'
+    anchor = f'<wp:anchor><wp:docPr id="1" hidden="{hidden}"/><wps:wsp>{box}</wps:wsp></wp:anchor>'
+    new = f"<w:drawing {DRAWN}>{anchor}</w:drawing>"
     old = f'<mc:Fallback><w:pict><v:shape style="{old}"><v:textbox>{box}</v:textbox></v:shape></w:pict></mc:Fallback>'
     return f"<w:r><mc:AlternateContent><mc:Choice>{new}</mc:Choice>{old}</mc:AlternateContent></w:r>"
 

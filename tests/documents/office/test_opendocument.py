@@ -264,7 +264,9 @@ def test_a_merged_title_is_read_beside_a_hidden_column_in_other_sheets(tmp_path,
 
 
 def test_an_empty_column_of_a_table_in_a_text_stays_a_column(tmp_path):
-    table = f"<table:table>{columns_of(n_columns=2)}<table:table-row>{cell('Name')}{cell()}</table:table-row></table:table>"
+    table = (
+        f"<table:table>{columns_of(n_columns=2)}<table:table-row>{cell('Name')}{cell()}</table:table-row></table:table>"
+    )
     assert read(tmp_path, zipped({"content.xml": ODT.format(table)})).text.endswith("\n| Name |\n| --- |\n")
 
 
@@ -276,7 +278,9 @@ def test_hidden_frames_of_slides_are_left_out_and_counted(tmp_path, about):
         f"<draw:custom-shape {about}><text:p>no</text:p></draw:custom-shape>"
         f'<draw:frame l:display="printer" draw:layer="on">{box.format("Shown")}</draw:frame></draw:page>'
     )
-    styles = '<draw:layer-set><draw:layer draw:name="off" draw:display="none"/><draw:layer draw:name="on"/></draw:layer-set>'
+    styles = (
+        '<draw:layer-set><draw:layer draw:name="off" draw:display="none"/><draw:layer draw:name="on"/></draw:layer-set>'
+    )
     (tmp_path / "a.odp").write_bytes(zipped({"content.xml": content(page, styles)}))
     document = extract_document(tmp_path / "a.odp")
     assert document.text == "## Slide 1: One\n\nShown\n"

@@ -100,21 +100,33 @@ ON_LOAD = '<calcPr calcId="124519" fullCalcOnLoad="1"/>'
 )
 def test_a_formula_that_awaits_its_calculation_is_shown_in_place_of_a_zero(tmp_path, calculation, more, is_shown):
     """Programs that do not calculate write 0. Another value, a text and a zero without a formula are true."""
-    cells = "<row>" + "".join(
-        f"<c{kind}>{f'<f{array}>{of}</f>' if of else ''}{value}</c>"
-        for kind, array, of, value in (
-            ("", "", "SUM(B2:B9)", "<v>0</v>"),
-            ("", "", "B2-1", "<v>0.0</v>"),
-            ("", "", "B2-2", "<v>-3</v>"),
-            ("", "", "", "<v>0</v>"),
-            (' t="str"', "", "B1", "<v></v>"),
-            (' t="b"', "", "B2=1", "<v>0</v>"),
-            (' t="e"', "", "1/0", "<v>#DIV/0!</v>"),
-            (' t="str"', "", "B3", "<v>north</v>"),
+    cells = (
+        "<row>"
+        + "".join(
+            f"<c{kind}>{f'<f{array}>{of}</f>' if of else ''}{value}</c>"
+            for kind, array, of, value in (
+                ("", "", "SUM(B2:B9)", "<v>0</v>"),
+                ("", "", "B2-1", "<v>0.0</v>"),
+                ("", "", "B2-2", "<v>-3</v>"),
+                ("", "", "", "<v>0</v>"),
+                (' t="str"', "", "B1", "<v></v>"),
+                (' t="b"', "", "B2=1", "<v>0</v>"),
+                (' t="e"', "", "1/0", "<v>#DIV/0!</v>"),
+                (' t="str"', "", "B3", "<v>north</v>"),
+            )
         )
-    ) + "</row>"
+        + "</row>"
+    )
     shown = cells_of(tmp_path, cells, more, calculation)
-    assert shown == [*(("=SUM(B2:B9)", "=B2-1") if is_shown else ("0", "0")), "-3", "0", "", "FALSE", "#DIV/0!", "north"]
+    assert shown == [
+        *(("=SUM(B2:B9)", "=B2-1") if is_shown else ("0", "0")),
+        "-3",
+        "0",
+        "",
+        "FALSE",
+        "#DIV/0!",
+        "north",
+    ]
 
 
 def test_a_workbook_of_xlsxwriter_shows_its_formulas(tmp_path):
