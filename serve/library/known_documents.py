@@ -203,7 +203,8 @@ class KnownDocuments:
             if name in given or name in names or self._ends_with(document.of_file, name):
                 made = datetime.fromisoformat(document.manifest["created"]).timestamp()
                 parts = [document] if name == composed(document.name) else document.parts(self._by_id[document.id])
-                found.append((given.get(name, made), [(each.id, each) for each in parts]))
+                at = given.get(name, 0.0 if document.state == GONE else made)
+                found.append((at, [(each.id, each) for each in parts]))
                 if document.state != GONE:
                     paths.add("" if name in given or self._is_upload(document) else document.of_file)
         if len(paths) > 1 and "" not in paths:

@@ -64,6 +64,49 @@ def test_mail_of_outlook_may_have_its_text_in_compressed_rtf_alone(tmp_path):
         read(tmp_path, ole(streams))
 
 
+ATTACHED = "__attach_version1.0_#0000000"
+INNER = "__substg1.0_3701000D"
+
+
+def message(subject, body, *attachments, sent=0, folder=(), head=32):
+    """The streams of a mail; an attachment is its name, or the keywords of a mail."""
+    properties = bytes(head) + struct.pack("<HHIQ", 0x40, 0x39, 0, sent)
+    streams = {(*folder, "__properties_version1.0"): properties}
+    for number, text in (("0037", subject), ("1000", body)):
+        streams[*folder, f"__substg1.0_{number}001F"] = text.encode("utf-16-le")
+    for number, each in enumerate(attachments):
+        place = (*folder, f"{ATTACHED}{number}")
+        if isinstance(each, str):
+            streams[*place, "__substg1.0_3707001F"] = each.encode("utf-16-le")
+        else:
+            streams |= message(*each, sent=sent, folder=(*place, INNER), head=24)
+    return streams
+
+
+def test_a_mail_attached_to_a_mail_of_outlook_is_read(tmp_path):
+    ticks = 133_600_000_000_000_000
+    inner = ("Re: Oil", "Paid.\r\n", "bill.pdf", ("Oil", "Forty crowns."))
+    text = read(tmp_path, ole(message("Fwd: Oil", "See below.", inner, "map.png", sent=ticks))).text
+    date = "Date: 2024-05-12 15:06 UTC"
+    assert text == (
+        f"# Fwd: Oil\n\n{date}\nAttachments: map.png\n\nSee below.\n\n"
+        f"# Re: Oil\n\n{date}\nAttachments: bill.pdf\n\nPaid.\n\n# Oil\n\n{date}\n\nForty crowns.\n"
+    )
+
+
+def test_mail_of_outlook_within_each_other_has_an_end_and_other_objects_have_their_name(tmp_path):
+    nested = ("10", "no")
+    for depth in range(9, 1, -1):
+        nested = (str(depth), "x", nested)
+    streams = message("1", "x", nested)
+    streams[f"{ATTACHED}1", INNER, "contents"] = b"a drawing"
+    streams[f"{ATTACHED}1", "__substg1.0_3001001F"] = "Drawing".encode("utf-16-le")
+    text = read(tmp_path, ole(streams)).text
+    assert [line for line in text.splitlines() if line[:1] == "#"] == [f"# {depth}" for depth in range(1, 10)]
+    assert text.splitlines()[2] == "Attachments: Drawing"
+    assert text.count("unnamed") == 1
+
+
 def record(kind, body):
     return struct.pack("<HH", kind, len(body)) + body
 
@@ -137,6 +180,60 @@ def test_remarks_on_cells_of_old_sheets_are_read(tmp_path):
     (tmp_path / "a.xls").write_bytes(workbook([(0, 0, "Ship"), (1, 0, "Petrel")], about=about))
     table = "## Q1\n\n| Ship |\n| --- |\n| Petrel |\n"
     assert extract_document(tmp_path / "a.xls").text == f"{table}\n[Remark on A2: Sold in May]\n"
+
+
+def formula(column, result, code, flags=0):
+    """A formula of the second row: the bytes of its result, and its code."""
+    head = struct.pack("<HHH8sHIH", 1, column, 0, result, flags, 0, len(code))
+    return record(0x06, head + code)
+
+
+EMPTY, SUM = b"\3\0\0\0\0\0\xff\xff", struct.pack("<BHHHHBBH", 0x25, 0, 0, 0xC000, 0xC001, 0x22, 1, 4)
+ONE_MORE = struct.pack("<BHHBHB", 0x24, 0, 0xC000, 0x1E, 1, 3)
+
+
+@pytest.mark.parametrize(
+    ("formulas", "shown"),
+    [
+        ([(EMPTY, 0), (EMPTY, 0)], ["=SUM(A1:B1)", "=A1+1"]),  # as xlwt writes them
+        ([(bytes(8), 3), (bytes(8), 3)], ["=SUM(A1:B1)", "=A1+1"]),  # as WriteExcel writes them
+        ([(EMPTY, 2), (struct.pack("<d", 5), 2)], ["=SUM(A1:B1)", "5"]),
+        ([(EMPTY, 0), (struct.pack("<d", 5), 0)], ["", "5"]),  # as IF(A1="","",7)
+        ([(bytes(8), 0), (EMPTY, 1)], ["0", ""]),
+    ],
+)
+def test_formulas_of_old_sheets_without_a_value_are_shown(tmp_path, formulas, shown):
+    pytest.importorskip("xlrd")
+    codes = zip(formulas, (SUM, ONE_MORE), strict=True)
+    about = b"".join(formula(column, result, code, flags) for column, ((result, flags), code) in enumerate(codes))
+    (tmp_path / "a.xls").write_bytes(workbook([(0, 0, 4.0), (0, 1, 3.0), (1, 2, "end")], about=about))
+    assert extract_document(tmp_path / "a.xls").text.splitlines()[4] == f"| {' | '.join([*shown, 'end'])} |"
+
+
+@pytest.mark.parametrize("code", [b"\1\0\0\0\0", b"\x23\7\0\0\0", b"\xff", b""])
+def test_a_formula_of_an_old_sheet_that_cannot_be_read_does_no_harm(tmp_path, code):
+    """One that it shares with other cells, one with a name, damaged ones."""
+    pytest.importorskip("xlrd")
+    (tmp_path / "a.xls").write_bytes(workbook([(0, 0, "Ship"), (1, 1, 3.0)], about=formula(0, EMPTY, code)))
+    assert extract_document(tmp_path / "a.xls").text == "## Q1\n\n| Ship |  |\n| --- | --- |\n|  | 3 |\n"
+
+
+@pytest.mark.parametrize(
+    ("number", "form", "shown"),
+    [
+        (20260609, 2, "#VALUE!"),
+        (-1e9, 2, "#VALUE!"),
+        (float("inf"), 1, "#NUM!"),
+        (float("inf"), 2, "#VALUE!"),
+        (float("nan"), 2, "#VALUE!"),
+        (float("nan"), 0, "#NUM!"),
+        (1e300, 1, f"1{'0' * 302}%"),
+    ],
+)
+def test_a_number_that_its_format_cannot_show_leaves_the_other_cells_of_an_old_sheet(tmp_path, number, form, shown):
+    pytest.importorskip("xlrd")
+    (tmp_path / "a.xls").write_bytes(workbook([(0, 0, "Ship"), (0, 1, (number, form)), (0, 2, 3.0)]))
+    assert extract_document(tmp_path / "a.xls").text.splitlines()[2] == f"| Ship | {shown} | 3 |"
 
 
 def drawn(kind, number, text, *, encoding="latin-1", most=8000):
