@@ -19,7 +19,7 @@ _WITH_SECONDS = re.compile(r"s|\[s", re.IGNORECASE)
 
 #: The name of a colour in a format, and the signs of a negative number.
 _COLOUR = re.compile(r"\[(?:black|blue|cyan|green|magenta|red|white|yellow|color\s*\d+)\]", re.IGNORECASE)
-_SIGNS = re.compile(r"[-\u2212(]")
+_SIGNS = re.compile(r"[-\u2212\u2013(]")
 
 #: A character of XML that a workbook cannot hold as it is.
 _ESCAPED = re.compile(r"_x([0-9A-Fa-f]{4})_")
