@@ -101,9 +101,10 @@ def _number(value: float, number_format: str) -> str:
 
 
 def _is_only_coloured(negative: str, positive: str) -> bool:
-    """Return whether a format of negative numbers has a colour, and neither a sign nor a text of its own."""
+    """Return whether only a colour parts negative numbers from others: they have neither a sign nor a text of theirs."""
     own, others = map(_texts, (negative, positive))
-    return _COLOUR.search(negative) is not None and own <= others and not any(map(_SIGNS.search, own))
+    is_coloured = _COLOUR.search(f"{negative}{positive}") is not None
+    return is_coloured and own <= others and not any(map(_SIGNS.search, own))
 
 
 def _texts(section: str) -> set[str]:

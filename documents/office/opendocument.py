@@ -356,15 +356,17 @@ class _OpenDocument:
         """Put the cells of a row into the grid. Of the hidden ones, those that are merged may be shown elsewhere."""
         grid, number = self.grid, whole(node, "number-rows-repeated")
         is_hidden, row, column = attribute(node, "visibility") in _HIDDEN, dict[int, str](), 0
+        of_row = attribute(node, "default-cell-style-name")
         for cell in node:
             n_columns = whole(cell, "number-columns-repeated")
             if element_name(cell) == "table-cell":
                 across, down = (whole(cell, f"number-{kind}-spanned") for kind in ("columns", "rows"))
                 is_visible = not (is_hidden or column in grid.columns)
-                text = escape(words(cell) or _value(cell))
                 if is_visible or across * down > 1:
                     of_column = next((style for stop, style in grid.styles if column < stop), "")
-                    text = self._cell(cell, attribute(node, "default-cell-style-name") or of_column)
+                    text = self._cell(cell, of_row or of_column)
+                else:
+                    text = escape(words(cell) or _value(cell))
                 if text:
                     row |= dict.fromkeys(range(column, column + self._copies([text], n_columns)), text)
                 if text and across * down > 1:
@@ -381,8 +383,7 @@ class _OpenDocument:
         inner, style = self._inner(node), attribute(node, "style-name") or default_style
         inner = _ONE_ITEM.sub(r"\1", inner)
         text = ("" if _BARE.fullmatch(inner) else inner) if inner else escape(_value(node))
-        is_negative = attribute(node, "value").startswith("-")
-        if is_negative and not _SIGN.search(text) and self.styles.is_coloured(style):
+        if self.styles.is_coloured(style) and attribute(node, "value").startswith("-") and not _SIGN.search(text):
             text = _DIGIT.sub(r"\1-\2", text, count=1)
         return f"<del>{text}</del>" if text and self.styles.is_struck("table-cell", style) else text
 
