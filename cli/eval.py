@@ -212,7 +212,7 @@ def eval(
     from ..runtime.methods.attention import Attention, plan_for
 
     if isinstance(task, str):
-        given = depths if options.is_on_command_line("depths") else None
+        given = depths if options.is_on_command_line("depths") else []
         measure_suite(settings, report, samples, given, output)
         return
     if report is not None:

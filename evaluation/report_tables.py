@@ -18,13 +18,17 @@ _MACHINE = ["model", "CPU", "threads"]
 #: Headings of differences to dense attention.
 _TO_DENSE = [f"{name} to dense, share read" for name in ATTENTIONS[1:]]
 
+#: Most KL divergence to dense attention of a method or a peer that is named as the fastest.
+MOST_KL = 0.05
+
 _NOTHING = "-"
 
 
 def speed_table(reports: Mapping[str, Mapping[str, Any]]) -> Table:
     """Return the headings and rows of the speed of reports, by who measured them, or of one report, by "".
 
-    A row has octavo's `dense` and `auto`, llama.cpp in the same run, and the peer that decodes fastest.
+    A row has octavo's `dense` and `auto`, llama.cpp in the same run, and the method and the peer that decode fastest,
+    among rows whose KL divergence is at most MOST_KL or not known. llama.cpp is a peer only where it ran as one.
     """
     headings = [*_machine_and_owner(reports), "depth", "prefill tokens/s: llama.cpp", "dense", "auto"]
     headings += ["decode ms: llama.cpp", "dense", "auto", "fastest method", "fastest peer"]
@@ -36,8 +40,9 @@ def speed_table(reports: Mapping[str, Mapping[str, Any]]) -> Table:
                 [_figure(by_name.get(each, {}).get(key), digits) for each in (LLAMA_CPP, DENSE, AUTO)]
                 for key, digits in (("prefill_tokens_per_s", 0), ("decode_ms", 1))
             )
-            ours = [row for row in by_name.values() if row["attention"] not in (LLAMA_CPP, *PEERS)]
-            others = [row for row in by_name.values() if row["attention"] in PEERS and row["decode_ms"]]
+            close = [row for row in by_name.values() if (row["kl_divergence"] or 0) <= MOST_KL]
+            ours = [row for row in close if row["attention"] not in (LLAMA_CPP, *PEERS)]
+            others = [row for row in close if row["attention"] in piece["peers"]]
             fastest = [_fastest(ours), _fastest(others)]
             rows.append([*_who(name, report), f"{piece['depth']:,}", *read, *decoded, *fastest])
     return headings, rows

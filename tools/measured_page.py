@@ -12,7 +12,7 @@ from pathlib import Path
 
 from octavo.cli.render import markdown_table
 from octavo.evaluation.report import read_report
-from octavo.evaluation.report_tables import Table, quality_table, speed_table
+from octavo.evaluation.report_tables import MOST_KL, Table, quality_table, speed_table
 
 MEASURED = Path(__file__).parent.parent / "docs" / "measured"
 
@@ -36,11 +36,12 @@ Models whose names begin with `random-` have random weights in the shape of the 
 [evaluation.md](../evaluation.md#reports) says what is measured. `python tools/measured_page.py` wrote this page.
 """
 
-SPEED = """
+SPEED = f"""
 ## Speed
 
-*Dense* and *auto* are octavo's attentions, and llama.cpp runs in turns with them; *fastest method* is octavo's. The
-fastest peer is another engine of the same run.
+*Dense* and *auto* are octavo's attentions, and llama.cpp runs in turns with them. *Fastest method* is octavo's, and
+*fastest peer* another engine of the same run: each the fastest whose KL divergence to *dense* is at most {MOST_KL:g}.
+It is not known of OpenVINO, which has no logits.
 """
 
 QUALITY = """
