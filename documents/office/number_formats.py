@@ -101,7 +101,7 @@ def _number(value: float, number_format: str) -> str:
 
 
 def _is_only_coloured(negative: str, positive: str) -> bool:
-    """Return whether only a colour parts negative numbers from others: they have neither a sign nor a text of theirs."""
+    """Return whether only a colour marks negative numbers: they have neither a sign nor a text of their own."""
     own, others = map(_texts, (negative, positive))
     is_coloured = _COLOUR.search(f"{negative}{positive}") is not None
     return is_coloured and own <= others and not any(map(_SIGNS.search, own))
