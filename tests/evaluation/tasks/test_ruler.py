@@ -283,5 +283,5 @@ def test_more_than_fits_is_refused_before_it_is_drawn(words, task):
 
 
 def test_more_keys_than_fit_a_document_are_refused_before_they_are_drawn(words):
-    with pytest.raises(OctavoError, match=r"300 tokens have no room for 1,000,000,000,000 paragraphs: give larger --depths"):
+    with pytest.raises(OctavoError, match=r"300 tokens have no room for 1,000,000,000,000 paragraphs"):
         FolderMultikey(keys=10**12).folder(words, NOVEL, 300, 2, 0)
