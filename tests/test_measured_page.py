@@ -9,6 +9,8 @@ sys.path.append(str(ROOT / "tools"))
 
 from measured_page import MEASURED, page
 
+from octavo.evaluation.report_tables import quality_table, speed_table
+
 
 def row(attention, decode_ms, divergence=None, cannot=None):
     figures = {"prefill_tokens_per_s": 1234.4, "decode_ms": decode_ms, "kl_divergence": divergence}
@@ -21,12 +23,13 @@ def scored(attention, score, difference):
 
 
 def report():
-    """A report of two tasks at one depth, and the speed at one."""
+    """A report of three tasks at one depth, and the speed at one."""
     rows = [row("llama.cpp", 6.5, 0.003), row("dense", 12.0, 0.0), row("auto", 8.0, 0.004), row("sparq", 7.5, 0.05)]
     rows += [row("window", 6.0, 0.4), row("openvino", 9.0), row("ik", 7.0, 0.6), row("mistralrs", None, None, "no")]
     tasks = [
         [scored("dense", 0.5, 0.0), scored("auto", 0.7, 0.2)],
-        [scored("dense", 1.0, 0.0), scored("auto", 1.0, 0.0)],
+        [scored("dense", 1.0, 0.0), scored("auto", 1.0, 0.0), scored("squeezed", 0.9, -0.1)],
+        [scored("dense", 0.09, 0.0), scored("auto", 0.0, -0.09), scored("squeezed", 0.0, -0.09)],
     ]
     return {
         "report": 1,
@@ -58,4 +61,11 @@ def test_rows_of_a_report(tmp_path):
         f"{who} 4,096 | 1,234 | 1,234 | - | 6.5 | 12.0 | - | dense 12.0 | llama.cpp 6.5 |",
         f"{who} 6,000 | 1,234 | 1,234 | - | 6.5 | 12.0 | - | dense 12.0 | - |",
     ]
-    assert quality == f"{who} 4,000 | 2 | 2 | 0.750 | +0.100 ± 0.028 at 0.25 | - | - |"
+    squeezed = "-0.100 ± 0.410 at 0.25 (tasks: 1, dense: 1.000)"
+    assert quality == f"{who} 4,000 | 2 | 1 | 2 | 0.750 | +0.100 ± 0.290 at 0.25 | {squeezed} | - |"
+
+
+def test_a_row_names_the_cache_type_and_rope_scaling():
+    for table in (quality_table, speed_table):
+        _, [first, *_] = table({"": {**report(), "cache_type": "q8_0", "rope": "yarn 2"}})
+        assert first[0] == "m.gguf, q8_0 cache, yarn 2 rope scaling"

@@ -47,8 +47,11 @@ It is not known of OpenVINO, which has no logits.
 QUALITY = """
 ## Quality
 
-Means over tasks, from 0 to 1. Beside each method are its mean difference to *dense* on the same samples, the standard
-error of the difference, and the share of the bytes that it read.
+Means over tasks, from 0 to 1. Tasks that *dense* cannot do, with a score below .1, say nothing of a method: they are
+counted and left out. Beside each method are its mean difference to *dense* on the same samples, the standard error of
+the difference, and the share of the bytes that it read. For the error, each task has one more pair of samples for each
+side, as for [the bound of a loss](../evaluation.md#how-octavo-measures): a few equal scores do not prove that there is
+no difference. A method that could not read the share in some tasks has its number of tasks, and *dense* over these.
 """
 
 

@@ -8,10 +8,13 @@ from click.testing import CliRunner
 from helpers.product import ROOT
 
 from octavo.cli.main import cli
+from octavo.errors import OctavoError
 from octavo.evaluation import report_quality, report_speed
 from octavo.evaluation.pace import Pace, longest_within
-from octavo.evaluation.report import without_names
+from octavo.evaluation.report import Report, without_names
+from octavo.runtime.load_model import locate_model
 from octavo.runtime.methods import METHODS
+from octavo.settings import ModelSettings
 
 SPEED = ["bench", "-t", "2", "-n", "2", "--question", "3", "--depths", "16,32,48"]
 SUITE = ["eval", "suite", "-t", "2", "--samples", "2", "--depths", "300"]
@@ -190,6 +193,28 @@ def test_a_report_is_of_one_model_and_setting(octavo, home):
     assert "was measured with another octavo (0.1, and now" in done.stderr
     (home / "mine.json").write_text("{}")
     assert "is not a report of octavo" in octavo(SPEED, code=1).stderr
+
+
+def report_of(home, **settings):
+    located, library = locate_model(ModelSettings(home / "tiny.gguf", 0, 2, index_dir=home, **settings), print)
+    return Report(home / "mine.json", located, library)
+
+
+def test_a_report_is_of_one_cache_type_and_rope_scaling(home):
+    report_of(home).plan("speed", [])
+    content = json.loads((home / "mine.json").read_text())
+    older = {name: value for name, value in content.items() if not name.startswith("rope")}
+    (home / "mine.json").write_text(json.dumps(older))
+    report_of(home)  # a report from before has the defaults
+    scaled = {"rope_scaling": "yarn", "rope_scale": 2.0}
+    with pytest.raises(OctavoError, match=r"another rope \(None, and now yarn 2\)"):
+        report_of(home, **scaled)
+    (home / "mine.json").unlink()
+    report_of(home, **scaled, cache_type="q4_0").plan("speed", [])
+    report_of(home, **scaled, cache_type="q4_0")
+    for other in ({}, {**scaled, "rope_scale": 4.0}, {**scaled, "rope_scaling": "linear"}):
+        with pytest.raises(OctavoError, match="another"):
+            report_of(home, **other, cache_type="q4_0")
 
 
 @pytest.mark.parametrize(
