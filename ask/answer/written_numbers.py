@@ -35,7 +35,8 @@ _WORDS = "|".join(sorted(_SCALES, key=len, reverse=True))
 #: A number with the word after it, and such a word by itself, as in the head of a table.
 _WRITTEN = re.compile(
     rf"(?P<number>{NUMBER.pattern})"
-    rf"(?:[\s-]?(?P<unit>(?:{_WORDS}|[kmb])(?=s?(?![^\W_]))|[ap]\.?m\b|uhr\b|h(?:\d\d)?\b|[万萬亿億]))?"
+    rf"(?:[\s-]?(?P<unit>(?:{_WORDS}|[kmb])(?=s?(?![^\W_]))|[ap]\.?m\b|uhr\b|h(?:\d\d)?\b|[万萬亿億]))?",
+    re.IGNORECASE,
 )
 _IN_HEAD = re.compile(rf"(?<![\d½][\s-])\b({_WORDS})(?=s?\b)")
 
@@ -118,15 +119,15 @@ class WrittenNumbers:
             if not any(map(self._has_date, one.dates)) and answer[one.start : one.stop] not in self._numbers
         ]
         rest = _without(answer, [(one.start, one.stop) for one in dates])
-        for match in _WRITTEN.finditer(rest.lower()):
-            number, unit = match["number"], match["unit"]
+        for match in _WRITTEN.finditer(rest):
+            number, unit = match["number"], (match["unit"] or "").lower()
             if (len(number) > 1 or unit in _SCALES) and not self._has(number, unit):
                 found.append(rest[match.start() : match.end() if unit in _SCALES else match.end("number")])
         return found, rest
 
-    def _has(self, number: str, unit: str | None) -> bool:
+    def _has(self, number: str, unit: str) -> bool:
         """Return whether the text has a number, in any form."""
-        plain, multiplier = plain_number(number), _MULTIPLIERS.get(unit or "")
+        plain, multiplier = plain_number(number), _MULTIPLIERS.get(unit)
         if not self._numbers.isdisjoint(_with_unit(number, unit)):
             return True
         if multiplier:

@@ -77,6 +77,7 @@ def test_the_same_number_in_another_form_is_known(text, answer):
         ("It is 1 234 567.", "It is 1 234 568.", "1 234 568"),
         ("It is 1,234,567.", "It is 234.", "234"),
         ("It is 123.", "It is 13.", "13"),
+        ("İzmir: 12", "İzmir has İzmir 13 Million.", "13 Million"),
         ("It is １２３.", "It is 124.", "124"),  # noqa: RUF001
         ("It is 3.250.", "It is 3.26.", "3.26"),
         ("It is 0.050.", "It is 0.5.", "0.5"),
