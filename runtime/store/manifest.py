@@ -139,10 +139,21 @@ def _check_manifest(manifest: dict[str, Any]) -> None:
 
 def file_version_of(described: dict[str, Any]) -> FileVersion | None:
     """Return the version of the file that a manifest's document was read from; None without a file."""
-    if "path" not in described:
-        return None
-    mark, content = described.get("mark", ""), described.get("content", "")
-    return FileVersion(described["path"], described.get("mtime_ns", -1), described.get("bytes", -1), mark, content)
+    return next(iter(file_versions_of(described)), None)
+
+
+def file_versions_of(described: dict[str, Any]) -> list[FileVersion]:
+    """Return the version of the file that a manifest's document was read from, and those of other files with its text.
+
+    There are none without a file.
+    """
+    return [
+        FileVersion(
+            file["path"], file.get("mtime_ns", -1), file.get("bytes", -1), file.get("mark", ""), file.get("content", "")
+        )
+        for file in (described, *described.get("copies", ()))
+        if "path" in file
+    ]
 
 
 def file_entries(version: FileVersion | None) -> dict[str, Any]:

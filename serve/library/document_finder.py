@@ -308,9 +308,9 @@ class DocumentFinder:
         if kept is None or not file.is_file:  # it was removed in the meantime, and its text with it
             await asyncio.to_thread(store.forget, lambda source: source == upload.path)
             raise _RemovedError(f"There is no document {upload.name}.", 404, "not_found")
-        values = kept.sha256, upload.name, upload.file, file, None, kept.version, kept.number, kept.length
+        values = kept.version, kept.number, kept.length, kept.notices
         state = DAMAGED if self._documents.is_made_again(document_id) else SAME
-        return ServedDocument(*values, id=document_id, state=state)
+        return ServedDocument(kept.sha256, upload.name, upload.file, file, None, *values, id=document_id, state=state)
 
     async def _extract(self, upload: QueuedDocument) -> None:
         """Extract the text of an upload, unless that is removed meanwhile."""
@@ -365,6 +365,7 @@ class _Unread(GrowingIndexes):
             part.name,
             part.path,
             part.file,
+            version=part.version,
             id=whole.id,
             manifest={"document": described},
             state=whole.state,
