@@ -165,7 +165,7 @@ class ReadSettings(Extraction):
     Parameters
     ----------
     prefill : {"sparse", "dense"}
-        How to read a document the first time: "dense" reads everything; "sparse" leaves out, from token 4,096 on, keys
+        How to read a document the first time: "dense" reads everything; "sparse" leaves out, from token 2,048 on, keys
         that hold 1 % of a batch's attention (docs/methods.md). An index of a dense reading serves any.
     read : {"auto", "document", "excerpts"}
         Context of an answer over several documents (docs/answer-context.md). "document": the best one, whole.
@@ -230,7 +230,7 @@ class Sampling:
         Largest number of tokens of an answer, without its thoughts; None for as many as fit the context, or a whole
         context if the attention has no limit.
     temperature : float, optional
-        Temperature; 0 always takes the likeliest token. By default 0.2 over documents (docs/evaluation.md), and 0.8
+        Temperature; 0 always takes the likeliest token. By default 0.2 over documents (docs/library.md), and 0.8
         without.
     top_p : float
         Draw from the likeliest tokens whose probabilities add up to this share; 1 is off.
