@@ -4,7 +4,7 @@
 2. The folder is written under another name, synced, and renamed when it is complete.
 3. The manifest has the format version; the hashes of model and document; the path of the document's file, and its
    version: time and size ("mtime_ns", "bytes"), inode ("mark") and the SHA-256 of its bytes ("content"), which older
-   indexes lack; the starts of pages and headings ("places": first character of its text, page, headings); sentences
+   indexes lack; other files with its text, with the same entries ("copies"); the starts of pages and headings ("places": first character of its text, page, headings); sentences
    about what its text lacks ("notices", of a document in parts with the first one); the settings
    (convert/identity.py); and the type of keys and values ("dtype": f16; q8_0, whose rows are I8, or U8 if they are
    flat; or q4_0, whose rows are U16; see cpu_kernels/rows/rows.py). For a part of a long document it has the range of
