@@ -112,8 +112,11 @@ def _check_manifest(manifest: dict[str, Any]) -> None:
     """Raise ValueError, or a type's own errors, if an entry is not as octavo writes it."""
     document, model, files = manifest["document"], manifest["model"], manifest["files"]
     texts = [*(section[name] for section in (document, model) for name in ("name", "sha256")), manifest["created"]]
-    texts += [manifest["dtype"], *(document[name] for name in ("path", "mark", "content") if name in document)]
-    numbers = [document["tokens"], *(document[name] for name in ("mtime_ns", "bytes") if name in document)]
+    files_of_text = [document, *document.get("copies", ())]
+    texts += [file[name] for file in files_of_text for name in ("path", "mark", "content") if name in file]
+    texts += [manifest["dtype"]]
+    numbers = [file[name] for file in files_of_text for name in ("mtime_ns", "bytes") if name in file]
+    numbers += [document["tokens"]]
     numbers += [described["size"] for described in files.values()]
     start, stop = part = document.get("part", (0, 0))
     numbers += [*part, document.get("first_line", 1), document.get("split", 0)]

@@ -145,9 +145,10 @@ class ServedLibrary:
         document_id, names = upload.file.parent.name, {Path(folder).name for folder in json.loads(upload.folders)}
         self._folder.note_read(document_id)
         original = next((each for each in read if each.folder.name in names), None)
-        if original is not None and original.id != document_id:
+        is_spare = original is not None and not self._is_upload(original)
+        if original is not None and (is_spare or original.id != document_id):
             with suppress(OctavoError):
-                self._folder.note_copy(document_id, original.id, is_spare=not self._is_upload(original))
+                self._folder.note_copy(document_id, original.id, is_spare)
         self._queue.remove(upload)
         self._has_taken = True
 
