@@ -259,7 +259,7 @@ def read_conversation(path: Path, source: RowSource, checked: bool = True) -> Co
             steps=[int(step) for step in header.get("steps", [])] if made_by == source else [],
             unread=[int(token) for token in header["unread"]],
             last=header["last"] and Turn(*header["last"]),
-            history=History(*header["history"], _read_in(header)) if header.get("history") else None,
+            history=History(*header["history"], read=_read_in(header)) if header.get("history") else None,
         )
     except (DamagedError, KeyError, ValueError, TypeError, OSError) as problem:
         raise OctavoError(f"{path} is not a conversation that octavo saved, or is damaged.") from problem

@@ -42,7 +42,7 @@ def test_ask_as_json(document, on_tiny):
     answer = json.loads(result.stdout)
     assert result.stderr == ""
     facts = ["answer", "reasoning", "finish_reason", "document", "model", "open_s", "tokens"]
-    assert list(answer) == [*facts, "attention", "chosen", "budget", "timing", "drafts", "read", "unfounded"]
+    assert list(answer) == [*facts, "attention", "chosen", "budget", "timing", "drafts", "read", "unfounded", "notices"]
     assert list(answer["timing"]) == ["first_token_s", "decode_tokens_per_s"]
     assert (answer["finish_reason"], answer["document"], answer["model"]) == ("length", str(document), on_tiny[1])
     tokens = answer["tokens"]
@@ -400,7 +400,7 @@ def test_what_a_text_lacks_is_said_each_time(on_tiny, tmp_path, how):
     """Whoever extracted it first is not the only one to know; of a folder, once is enough."""
     path = tmp_path / "papers" / "cafe.txt"
     path.parent.mkdir()
-    path.write_bytes(("Le caf\xe9 est ouvert, \xe0 la mer. " * 20).encode("cp1252"))
+    path.write_bytes(("Der Wärter läutete schön im Nebel, über der Straße. " * 20).encode("cp1252"))
     sentence = "cafe.txt is read as cp1252: give its --encoding, or save it as UTF-8, if that is wrong."
     for _ in range(3):
         told = octavo("ask", path, "What is open?", *on_tiny, *SHORT_ANSWER, *how).stderr
@@ -412,7 +412,7 @@ def test_what_a_text_lacks_is_said_each_time(on_tiny, tmp_path, how):
 @pytest.mark.parametrize("how", [("--first-answer", "0s", "--no-background"), ()], ids=str)
 def test_a_wrong_encoding_does_not_stick(on_tiny, tmp_path, how):
     path = tmp_path / "cafe.txt"
-    path.write_bytes(("Le caf\xe9 est ouvert, \xe0 la mer. " * 20).encode("cp1252"))
+    path.write_text("Le caf\xe9 est ouvert. " * 20, "utf-8")
     asked = "ask", path, "What is open?", *on_tiny, *SHORT_ANSWER, *how, "-o", "json"
     wrong, right, again = (
         json.loads(octavo(*asked, *given).stdout)["tokens"]["document"] for given in (("--encoding", "cp437"), (), ())

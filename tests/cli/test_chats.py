@@ -178,10 +178,10 @@ def test_a_chat_over_a_folder_says_what_became_of_its_documents(tmp_path, settin
     folder.mkdir()
     for name in ("one", "two"):
         (folder / f"{name}.txt").write_text(f"{name} {SENTENCES * 3}")
-    octavo("chat", folder, *settings, *how, stdin="Which ship?\n")
+    octavo("ask", folder, "Which ship?", *settings, *how)
 
     def told():
-        result = octavo("chat", folder, "--continue", *settings, *how, stdin="Why?\n")
+        result = octavo("ask", folder, "Why?", "--continue", *settings, *how)
         assert result.exit_code == 0
         return result.stderr
 

@@ -175,7 +175,7 @@ def test_texts_of_the_version_before_are_kept(tmp_path):
             "DROP TABLE newer; PRAGMA user_version = 2"
         )
     with TextStore(path) as store:
-        kept = store.find(FileVersion("/there/b", 5, 7, "of now"))
+        kept = store.find(FileVersion("/there/b", 5, 7, "of-now"))
         assert store.document(kept.number).text == f"{FACT}b"
         assert {piece.text for piece in store.search("lighthouse", [1, 2])} == {1, 2}
         store.forget({"/there/b"}.__contains__)

@@ -321,7 +321,7 @@ def test_a_document_in_a_message_is_awaited_no_longer_than_its_client(served, mo
 
 def test_what_an_unread_upload_lacks_is_known_once_its_text_is(own):
     own.hold()
-    file = own.upload("cafe.txt", ("Le caf\xe9 est ouvert, \xe0 la mer. " * 60).encode("cp1252"))["id"]
+    file = own.upload("cafe.txt", ("Der Wärter läutete schön im Nebel, über der Straße. " * 20).encode("cp1252"))["id"]
     assert own.client.get(f"/v1/files/{file}").json()["notices"] == []
     messages = [{"role": "user", "content": "What is open?"}]
     own.post("/v1/chat/completions", messages=messages, document=file, max_tokens=2)

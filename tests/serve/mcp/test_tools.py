@@ -343,7 +343,7 @@ def test_a_call_that_is_given_up_ends_its_work(folder, tiny_model, tmp_path):
 
 @pytest.mark.parametrize("name", ["find_passages", "read_range", "ask"])
 def test_what_a_text_lacks_is_said_in_each_call(tools, folder, name):
-    (folder / "cafe.txt").write_bytes(("Le caf\xe9 est ouvert, \xe0 la mer. " * 20).encode("cp1252"))
+    (folder / "cafe.txt").write_bytes(("Der Wärter läutete schön im Nebel, über der Straße. " * 20).encode("cp1252"))
     arguments = {"read_range": {"document": "cafe.txt"}}
     given = arguments.get(name, {"question": "What is open?", "documents": ["cafe.txt"]})
     for _ in range(3):
