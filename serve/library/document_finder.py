@@ -235,10 +235,10 @@ class DocumentFinder:
         self._engine.forget(is_removed)
 
     def _set_of(self, found: Sequence[ServedDocument]) -> DocumentSet:
-        """Return the set of these documents: the last one, if it is equal."""
+        """Return the set of these documents: the last one, if it is equal. Another file may have a text by now."""
         folders: dict[SourceText, Path] = {document: document.folder for document in found}
-        last = self._set
-        if last is None or list(last.folders.values()) != list(folders.values()):
+        last, now = self._set, [(document.version, document.folder) for document in found]
+        if last is None or [(document.version, folder) for document, folder in last.folders.items()] != now:
             llama, library = self._engine.llama, self._library
             last = self._set = DocumentSet(llama, library, folders, self._heads, lambda document: None)
         return last
