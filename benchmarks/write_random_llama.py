@@ -47,7 +47,7 @@ LLAMA_3_2_1B = Sizes(
 )
 
 LLAMA_3_2_3B = replace(LLAMA_3_2_1B, n_layer=28, n_embd=3072, n_head=24, head_dim=128)
-QWEN_3_4B = replace(LLAMA_3_2_1B, n_layer=36, n_embd=2560, n_ff=9728, head_dim=128, n_vocab=151_936)  # without its norms
+QWEN_3_4B = replace(LLAMA_3_2_1B, n_layer=36, n_embd=2560, n_ff=9728, head_dim=128, n_vocab=151_936)  # no head norms
 LLAMA_3_1_8B = replace(LLAMA_3_2_1B, n_layer=32, n_embd=4096, n_ff=14_336, head_dim=128)
 SIZES = {"1B": LLAMA_3_2_1B, "3B": LLAMA_3_2_3B, "4B": QWEN_3_4B, "8B": LLAMA_3_1_8B}
 

@@ -43,9 +43,9 @@ def release_threads() -> None:
 
 def _of_openmp(name: str) -> Any:
     """Return a function of ggml's OpenMP; None if it has none of this name, or ggml was built without OpenMP."""
-    from llama_cpp._ggml import libggml
+    from llama_cpp.llama_cpp import _lib
 
-    return getattr(libggml, name, None)
+    return getattr(_lib, name, None)
 
 
 class Waiting:

@@ -30,6 +30,9 @@ The first line of a command says how long it takes. Depths and samples are chose
 choose others, and `--peers openvino,ik` measures other engines beside. Then open an issue of the kind *Measurements*
 with the file. It has no names of users, machines or folders: see for yourself, it is text.
 
+Models whose names begin with `random-` have random weights in the shape of the model that they name, in Q4_0
+(`benchmarks/write_random_llama.py`, `benchmarks/write_random_gemma.py`): their times count, their texts do not.
+
 [evaluation.md](../evaluation.md#reports) says what is measured. `python tools/measured_page.py` wrote this page.
 """
 

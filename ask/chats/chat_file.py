@@ -224,6 +224,14 @@ def _read_in(header: dict[str, Any]) -> list[FileVersion]:
     return [FileVersion(*version) for version in header.get("read") or ()]
 
 
+def _history_in(header: dict[str, Any]) -> History | None:
+    """Return the messages of a conversation; None in files of older versions."""
+    if not header.get("history"):
+        return None
+    messages, spoken = header["history"]
+    return History(messages, spoken, _read_in(header))
+
+
 def read_conversation(path: Path, source: RowSource, checked: bool = True) -> Conversation:
     """Read a file of `write_conversation`.
 
@@ -259,7 +267,7 @@ def read_conversation(path: Path, source: RowSource, checked: bool = True) -> Co
             steps=[int(step) for step in header.get("steps", [])] if made_by == source else [],
             unread=[int(token) for token in header["unread"]],
             last=header["last"] and Turn(*header["last"]),
-            history=History(*header["history"], read=_read_in(header)) if header.get("history") else None,
+            history=_history_in(header),
         )
     except (DamagedError, KeyError, ValueError, TypeError, OSError) as problem:
         raise OctavoError(f"{path} is not a conversation that octavo saved, or is damaged.") from problem

@@ -11,7 +11,7 @@ from typing import Any
 from ..left_out import LeftOut
 from ..markdown import as_text
 from ..markdown_table import markdown_table
-from ..scripts import lowered, raised
+from ..scripts import lowered, raised, struck
 from ..xml_text import words
 from .formulas import formula
 from .html_tables import grid_of, rows_of
@@ -32,7 +32,18 @@ _ARTICLES = {"article", "blockquote", "details", "dialog", "fieldset", "figure",
 
 #: Headings, and marks of emphasis and code.
 _HEADINGS = {f"h{level}": "#" * level for level in range(1, 7)}
-_MARKS = {"b": "**", "strong": "**", "i": "*", "em": "*", "del": "~~", "s": "~~", "code": "`", "kbd": "`", "samp": "`"}
+_MARKS = {
+    "b": "**",
+    "strong": "**",
+    "i": "*",
+    "em": "*",
+    "del": "~~",
+    "s": "~~",
+    "strike": "~~",
+    "code": "`",
+    "kbd": "`",
+    "samp": "`",
+}
 _MARKS["q"] = '"'
 
 #: Links without information: to a heading itself, and back from a note.
@@ -65,6 +76,7 @@ _UNSEEN = re.compile(
 _OWN_LINE = re.compile(r"(^|;)display:(block|flex|grid|list-item|table|table-row)(;|!|$)")
 _OWN_CELL = re.compile(r"(^|;)display:table-cell(;|!|$)")
 _SIDE = re.compile(r"(^|;)vertical-align:(super|sub)(;|!|$)")
+_STRUCK = re.compile(r"(^|;)text-decoration(-line)?:[^;]*line-through")
 _WHITE = re.compile(r"(^|;)color:(#fff(fff)?|white|rgb\(255,255,255\)|transparent)(;|!|$)")
 _GROUND = re.compile(r"(^|;)background")
 
@@ -173,6 +185,21 @@ class HTMLElements:
         if tag in _SILENT or self._is_left_out(node):
             return _done
         style = _style(node)
+        if not style or not _STRUCK.search(style):
+            return self._begin_styled(node, tag, style)
+        self.out.begin_mark("~~")
+        end = self._begin_styled(node, tag, style)
+        if end is _done:
+            self.out.end_mark()
+            return _done
+        return lambda: self._end_strike(end)
+
+    def _end_strike(self, end: _End) -> None:
+        if end is not None:
+            end()
+        self.out.end_mark()
+
+    def _begin_styled(self, node: Any, tag: str, style: str) -> _End:
         if not style or tag in BLOCKS or not _OWN_LINE.search(style):
             self.out.has_blank |= bool(style) and _OWN_CELL.search(style) is not None
             return self._begin_element(node, tag, style)
@@ -242,7 +269,9 @@ class HTMLElements:
         inner = HTMLElements(self.page, self.out.labels, in_line=True)
         inner._n_articles = self._n_articles + 1
         inner.walk(node)
-        return inner.out.text().strip()
+        text = inner.out.text().strip()
+        around = (node, node.getparent()) if node.tag in ("td", "th") else (node,)
+        return struck(text) if any(each is not None and _STRUCK.search(_style(each)) for each in around) else text
 
     def _is_left_out(self, node: Any) -> bool:
         """Return whether an element is hidden, or only begins a page, which is marked."""

@@ -23,16 +23,19 @@ _VALUES = {
     "color": r"#fff(fff)?|white|rgb\(255,255,255\)|transparent",
     "left": r"-\d{3,}px",
     "vertical-align": r"super|sub",
+    "text-decoration": r"[^;!}]*line-through[^;!}]*",
     "list-style-type": r"[a-z]+(-[a-z]+)*",
 }
 _APPLIED = {name: re.compile(values) for name, values in _VALUES.items()}
 
 #: The same in a sheet without blanks, as most sheets have none of them.
 _PRESENT = {name: re.compile(rf"(?<![-\w]){name}:(?:{values})(?=[;!}}]|\Z)") for name, values in _VALUES.items()}
+_PRESENT["text-decoration"] = re.compile("line-through")
 _PRESENT["list-style-type"] = re.compile("(?<![-\\w])list-style(-type)?:")
 
-#: Values that hide an element.
+#: Values that hide an element, or make its text void.
 _HIDING = {"display": "none", "left": None, "visibility": None, "opacity": None, "font-size": None, "color": None}
+_HIDING["text-decoration"] = None
 
 #: Elements whose lists have numbers.
 _LISTS = ("ol", "ul", "li")
@@ -209,6 +212,7 @@ def _declarations(text: str) -> list[tuple[str, str, bool]]:
         value = value.replace("!important", "").strip()
         if name == "list-style":
             name, value = "list-style-type", next(filter(_APPLIED["list-style-type"].fullmatch, value.split()), "")
+        name = "text-decoration" if name == "text-decoration-line" else name
         if name in _APPLIED and value:
             found.append((name, value.replace(" ", ""), is_important))
     return found

@@ -20,6 +20,7 @@ from .docx_letterheads import place_letterheads
 from .docx_numbering import number_paragraphs, place_labels
 from .docx_styles import STYLE_MAP, Styles, name_styles
 from .equation_fields import equation
+from .hidden_shapes import remove_hidden_shapes
 from .letterheads import with_letterheads
 from .package import links_of, office_package
 
@@ -108,6 +109,7 @@ def _simplified(archive: Archive, left_out: LeftOut) -> tuple[bytes, list[str]]:
     styles = _styles(archive)
     heads = {name: archive.xml(name) for name in archive.names if _HEADS.fullmatch(name)}
     for name, part in {main: root, **heads}.items():
+        remove_hidden_shapes(part, left_out)
         place_drawings(part, _targets(archive, name), lambda path: _optional(archive, path))
     targets = _targets(archive, main)
     place_letterheads(root, targets, _optional(archive, _SETTINGS), heads)

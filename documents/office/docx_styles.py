@@ -8,6 +8,9 @@ from xml.etree.ElementTree import Element, SubElement
 
 _WORD = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 
+#: The marks of text that is struck out, once and twice, and the values that turn a mark off.
+_STRIKES, _OFF = (f"{_WORD}strike", f"{_WORD}dstrike"), ("0", "false", "off")
+
 #: Most styles that are based on one another.
 _MOST_STYLES = 10
 
@@ -27,6 +30,7 @@ class Styles:
 
     def __init__(self, styles: Element) -> None:
         self._styles = {str(style.get(f"{_WORD}styleId")): style for style in styles.iter(f"{_WORD}style")}
+        self.may_strike = any(next(styles.iter(tag), None) is not None for tag in _STRIKES)
 
     def chain(self, properties: Element | None, name: str) -> Iterator[Element]:
         """Yield properties, then the style that they name as `pStyle` or `rStyle`, and those that it is based on."""
@@ -60,6 +64,19 @@ class Styles:
                 return "subscript" if height.startswith("-") else "superscript"
         return ""
 
+    def is_struck(self, paragraph: Element, run: Element) -> bool:
+        """Return whether a run of text is struck out, once or twice, by itself, its style, or its paragraph's style."""
+        of_run = self.chain(run.find(f"{_WORD}rPr"), "rStyle")
+        of_paragraph = self.chain(paragraph.find(f"{_WORD}pPr"), "pStyle")
+        for each in (*of_run, *of_paragraph):
+            own = each if each.tag == f"{_WORD}rPr" else each.find(f"{_WORD}rPr")
+            marks = (
+                [node for node in own if node.tag in _STRIKES] if own is not None and each.tag != f"{_WORD}pPr" else []
+            )
+            if marks:
+                return any(mark.get(f"{_WORD}val", "1") not in _OFF for mark in marks)
+        return False
+
     def is_code(self, paragraph: Element) -> bool:
         """Return whether the style of a paragraph is one of code, or all of its text is in a font for code."""
         of_paragraph = list(self.chain(paragraph.find(f"{_WORD}pPr"), "pStyle"))[1:]
@@ -73,10 +90,12 @@ class Styles:
 
 
 def name_styles(root: Element, styles: Styles) -> None:
-    """Give headings and code the styles that mammoth makes such of, and text above or below the line its mark."""
+    """Give headings and code the styles that mammoth knows, and raised, lowered and struck-out text its marks."""
     for run in root.iter(f"{_WORD}rPr"):
         if run.find(f"{_WORD}vertAlign") is None and (side := styles.side(run)):
             SubElement(run, f"{_WORD}vertAlign").set(f"{_WORD}val", side)
+    if styles.may_strike or next(root.iter(_STRIKES[1]), None) is not None:
+        _mark_strikes(root, styles)
     for paragraph in root.iter(f"{_WORD}p"):
         level = styles.heading_level(paragraph)
         if level is None and not styles.is_code(paragraph):
@@ -88,6 +107,18 @@ def name_styles(root: Element, styles: Styles) -> None:
         style = properties.find(f"{_WORD}pStyle")
         style = SubElement(properties, f"{_WORD}pStyle") if style is None else style
         style.set(f"{_WORD}val", _CODE_STYLE if level is None else f"{_HEADING_STYLE}{level}")
+
+
+def _mark_strikes(root: Element, styles: Styles) -> None:
+    """Write that text is struck out where mammoth looks for it."""
+    for paragraph in root.iter(f"{_WORD}p"):
+        for run in paragraph.iter(f"{_WORD}r"):
+            if styles.is_struck(paragraph, run):
+                properties = run.find(f"{_WORD}rPr")
+                if properties is None:
+                    properties = Element(f"{_WORD}rPr")
+                    run.insert(0, properties)
+                properties.insert(0, Element(_STRIKES[0]))  # mammoth takes the first
 
 
 def _has_code_font(properties: Element) -> bool:

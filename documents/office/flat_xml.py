@@ -18,11 +18,11 @@ from ..document import Document
 from ..html.html import parse, to_markdown
 from ..left_out import LeftOut
 from ..markdown import document_of
-from ..scripts import with_scripts
+from ..scripts import Run, struck, with_marks
 from ..xml_text import attribute, element_name, words
 from .docx import extract_docx
 from .number_formats import shown_value
-from .sheets import repeat_merged_cells, text_of_sheet, without_hidden
+from .sheets import Merged, shown_cells, text_of_sheet
 
 _WORD_2003 = b"http://schemas.microsoft.com/office/word/2003/wordml"
 _WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
@@ -33,6 +33,9 @@ _RELATION = "{http://schemas.openxmlformats.org/officeDocument/2006/relationship
 _FORMATS = {"Fixed": "0.00", "Standard": "#,##0.00", "Percent": "0.00%", "Currency": "$#,##0.00"}
 _FORMATS |= {"Euro Currency": "[$€] #,##0.00", "Scientific": "0.00E+00", "General Number": "General"}
 _FORMATS |= {"Short Date": "d.m.yy", "Short Time": "h:mm"}
+
+#: The attribute of a font that strikes text out.
+_STRUCK = "StrikeThrough"
 
 #: A format of durations, and the time from which they count.
 _DURATION, _BEGINNING = re.compile(r"\[[hms]", re.IGNORECASE), datetime(1899, 12, 31)
@@ -96,24 +99,21 @@ def extract_sheets_xml(content: bytes, name: str) -> Document:
     """Extract the sheets of an Excel 2003 file of XML."""
     left_out = LeftOut()
     root = _parsed(content, name)
-    formats = {
-        attribute(style, "ID"): attribute(each, "Format")
-        for style in root.iter()
-        for each in style
-        if element_name(each) == "NumberFormat"
-    }
-    written = [_sheet(sheet, formats, left_out) for sheet in root if element_name(sheet) == "Worksheet"]
+    styles = [(attribute(style, "ID"), each) for style in root.iter() for each in style]
+    formats = {name: attribute(each, "Format") for name, each in styles if element_name(each) == "NumberFormat"}
+    struck_out = {name for name, each in styles if element_name(each) == "Font" and attribute(each, _STRUCK) == "1"}
+    written = [_sheet(sheet, formats, struck_out, left_out) for sheet in root if element_name(sheet) == "Worksheet"]
     return document_of("\n".join(filter(None, written)), notices=left_out.notices(name))
 
 
-def _sheet(sheet: Element, formats: dict[str, str], left_out: LeftOut) -> str:
+def _sheet(sheet: Element, formats: dict[str, str], struck_out: set[str], left_out: LeftOut) -> str:
     if any(element_name(node) == "Visible" and words(node) != "SheetVisible" for node in sheet.iter()):
         left_out["hidden sheet"] += 1
         return ""
     from openpyxl.utils import get_column_letter
 
     rows: dict[int, dict[int, str]] = {}
-    merged: list[tuple[int, int, int, int]] = []
+    merged: list[Merged] = []
     hidden: list[int] = []
     columns: set[int] = set()
     notes: list[str] = []
@@ -129,9 +129,11 @@ def _sheet(sheet: Element, formats: dict[str, str], left_out: LeftOut) -> str:
         for cell in (node for node in row if element_name(node) == "Cell"):
             column = _place(cell, column)
             of = {element_name(node): node for node in cell}
-            rows[number][column] = (
-                _value(of["Data"], formats.get(attribute(cell, "StyleID"), "")) if "Data" in of else ""
-            )
+            style = attribute(cell, "StyleID")
+            is_text = "Data" in of and attribute(of["Data"], "Type") == "String"
+            value = _value(of["Data"], formats.get(style, "")) if "Data" in of else ""
+            value = value if value or is_text else attribute(cell, "Formula")
+            rows[number][column] = struck(value) if style in struck_out else value
             if "Comment" in of and number not in hidden:
                 notes.append(f"\n[Remark on {get_column_letter(column + 1)}{number + 1}: {words(of['Comment'])}]\n")
             across, down = (_whole(attribute(cell, f"Merge{way}")) for way in ("Across", "Down"))
@@ -139,21 +141,18 @@ def _sheet(sheet: Element, formats: dict[str, str], left_out: LeftOut) -> str:
                 merged.append((number, number + down, column, column + across))
             column += across
         number += _whole(attribute(row, "Span"))
-    if hidden or columns:
-        repeat_merged_cells(rows, merged)
-        merged = []
-        without_hidden(rows, hidden, columns, left_out)
-    return text_of_sheet(attribute(sheet, "Name"), rows, merged, "".join(notes))
+    name = attribute(sheet, "Name")
+    return text_of_sheet(name, shown_cells(name, rows, merged, hidden, columns, left_out), "".join(notes))
 
 
 def _value(data: Element, named: str) -> str:
     """Return the text that a cell shows, by its value and the name of its format, or the format itself."""
-    text, kind, code = with_scripts(list(_runs(data))), attribute(data, "Type"), _FORMATS.get(named, named or "General")
+    text, kind, code = with_marks(_runs(data)), attribute(data, "Type"), _FORMATS.get(named, named or "General")
     with suppress(ValueError):
         if kind == "Number":
             return shown_value(float(text), code)
         if kind == "DateTime":
-            moment = datetime.fromisoformat(text)
+            moment = datetime.fromisoformat(text).replace(tzinfo=None)
             if _DURATION.search(code):
                 return shown_value(moment - _BEGINNING, code)
             return shown_value(moment.time() if moment.year < 1900 else moment, code)
@@ -162,12 +161,13 @@ def _value(data: Element, named: str) -> str:
     return shown_value(text, code)
 
 
-def _runs(node: Element, side: int = 0) -> Iterator[tuple[str, int]]:
-    """Yield the texts of a cell, each with 1 above the line, -1 below it, and else 0."""
-    yield node.text or "", side
+def _runs(node: Element, side: int = 0, is_struck: bool = False) -> Iterator[Run]:
+    """Yield the texts of a cell."""
+    yield Run(node.text or "", side, is_struck)
     for child in node:
-        yield from _runs(child, {"Sup": 1, "Sub": -1}.get(element_name(child), side))
-        yield child.tail or "", side
+        name = element_name(child)
+        yield from _runs(child, {"Sup": 1, "Sub": -1}.get(name, side), is_struck or name == "S")
+        yield Run(child.tail or "", side, is_struck)
 
 
 def _place(node: Element, before: int) -> int:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from datetime import date, datetime, time, timedelta
-from decimal import ROUND_HALF_UP, Context, Decimal
+from datetime import MAXYEAR, date, datetime, time, timedelta
+from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
 from functools import lru_cache
+from math import isfinite
 from typing import NamedTuple
 
 #: Parts of a format: quoted and escaped text, blanks of a width, marks in brackets, places of digits, other signs.
@@ -16,8 +17,15 @@ _SECTIONS = re.compile(r'((?:"[^"]*"|\\.|\[[^\]]*\]|[^;"\\\[])*)(?:;|$)', re.DOT
 _OTHER = re.compile(r"general|@|[eE][-+]|[#0?]\s*/|\[[<>=]", re.IGNORECASE)
 _WITH_SECONDS = re.compile(r"s|\[s", re.IGNORECASE)
 
+#: The name of a colour in a format, and the signs of a negative number.
+_COLOUR = re.compile(r"\[(?:black|blue|cyan|green|magenta|red|white|yellow|color\s*\d+)\]", re.IGNORECASE)
+_SIGNS = re.compile(r"[-\u2212(]")
+
 #: A character of XML that a workbook cannot hold as it is.
 _ESCAPED = re.compile(r"_x([0-9A-Fa-f]{4})_")
+
+#: What Excel shows in place of a number that it cannot hold.
+_TOO_LARGE = "#NUM!"
 
 #: Rounds numbers of any size.
 _ROUNDING = Context(prec=400, rounding=ROUND_HALF_UP)
@@ -42,7 +50,8 @@ def shown_value(value: object, number_format: str = "General") -> str:
     if isinstance(value, timedelta):
         return _duration(value)
     if isinstance(value, datetime):
-        value = (value + timedelta(microseconds=500_000)).replace(microsecond=0)
+        half = timedelta(microseconds=500_000)
+        value = (value + half if value.year < MAXYEAR else value).replace(microsecond=0)
         return str(value.date()) if value.time() == time() else f"{value.date()} {_clock(value.time(), number_format)}"
     if isinstance(value, time):
         value = (datetime.combine(date.min, value) + timedelta(microseconds=500_000)).time().replace(microsecond=0)
@@ -50,7 +59,10 @@ def shown_value(value: object, number_format: str = "General") -> str:
     if isinstance(value, date):
         return str(value)
     if isinstance(value, int | float):
-        return _number(value, number_format)
+        try:
+            return _number(float(value), number_format) if isfinite(value) else _TOO_LARGE
+        except (OverflowError, InvalidOperation):
+            return _TOO_LARGE
     text = str(getattr(value, "text", value))
     sections = _sections(number_format)
     text = _ESCAPED.sub(lambda code: chr(int(code[1], 16)), text)
@@ -82,9 +94,22 @@ def _number(value: float, number_format: str) -> str:
     if not section:
         return ""
     found = _parsed(section)
-    sign = "-" if value < 0 and chosen == 0 else ""
+    lacks_sign = chosen == 0 or _is_only_coloured(section, sections[0])
+    sign = "-" if value < 0 and lacks_sign else ""
     text = _written(abs(value), found)
     return f"{sign}{text}" if any(map(str.isdigit, text)) else text
+
+
+def _is_only_coloured(negative: str, positive: str) -> bool:
+    """Return whether a format of negative numbers has a colour, and neither a sign nor a text of its own."""
+    own, others = map(_texts, (negative, positive))
+    return _COLOUR.search(negative) is not None and own <= others and not any(map(_SIGNS.search, own))
+
+
+def _texts(section: str) -> set[str]:
+    """Return the texts around the places of digits."""
+    found = _parsed(section)
+    return {part.strip("\0 ") for part in (*found.whole, f"\0{found.tail}") if len(part) > 1} - {""}
 
 
 @lru_cache(maxsize=1000)
@@ -96,14 +121,14 @@ def _sections(number_format: str) -> tuple[str, ...]:
 @lru_cache(maxsize=1000)
 def _parsed(section: str) -> _Format:
     whole: list[str] = []
-    decimals, tail, is_after, scale, commas, has_thousands = "", "", False, 1.0, 0, False
+    decimals, tail, is_after, scale, commas, thousands, has_thousands = "", "", False, 1.0, 0, 0, False
     for quoted, escaped, blank, mark, place, sign in _TOKENS.findall(section):
         text = quoted or escaped or (" " if blank else "") or sign
         if mark.startswith("$"):
             text = mark[1:].partition("-")[0]
         scale *= 100 if sign == "%" else 1
         if place == ".":
-            is_after = True
+            is_after, thousands, commas = True, thousands + commas, 0
         elif place == ",":
             commas += 1
         elif place:
@@ -117,7 +142,9 @@ def _parsed(section: str) -> _Format:
             tail += text
         elif text:
             whole.append(f"\0{text}")
-    return _Format(tuple(whole), decimals, tail, has_thousands, scale / 1000**commas)
+    if decimals and not any(len(part) == 1 for part in whole):
+        whole.append("#")  # for the digits before the point, which Excel shows without a place, too
+    return _Format(tuple(whole), decimals, tail, has_thousands, scale / 1000 ** (thousands + commas))
 
 
 def _written(value: float, found: _Format) -> str:

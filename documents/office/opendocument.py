@@ -5,7 +5,8 @@ from __future__ import annotations
 import posixpath
 import re
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
 from html import escape
 from xml.etree.ElementTree import Element
 
@@ -20,6 +21,7 @@ from ..xml_text import attribute, element_name, inner_html, words
 from .letterheads import PAGE, SEPARATOR, with_letterheads, without_page_numbers
 from .opendocument_styles import Styles, whole
 from .reading_order import in_reading_order
+from .sheets import Merged, Row, shown_cells
 
 #: What becomes of elements; the text of those that are absent stays.
 _TAGS = {"list-item": "li", "list-header": "li", "table-header-rows": "thead", "text-box": "div", "section": "div"}
@@ -39,15 +41,35 @@ _SILENT = {
 }
 _SILENT |= {"covered-table-cell"}  # of a cell that spans it
 
+#: What a slide, a sheet and a page of a text may have beside lines of text: each may be hidden.
+_SHAPES = {
+    "frame",
+    "g",
+    "custom-shape",
+    "rect",
+    "ellipse",
+    "circle",
+    "caption",
+    "polygon",
+    "regular-polygon",
+    "control",
+}
+_SHAPES |= {"line", "polyline", "path", "connector", "measure", "scene"}
+
 #: Between two lines of code, which are paragraphs.
 _NEXT_LINE = re.compile(r"</pre>\s*<pre>")
 
 #: Frames of a slide's notes, and of the slide, that say what every slide says.
 _OF_ALL_SLIDES = ("page-number", "date-time", "header", "footer")
 
-#: Columns beyond which an empty cell only fills the rest of a sheet; most copies of a cell or row with text; and most
-#: characters that all copies add to a file.
-_FILLED, _MOST_COPIES, _MOST_ADDED = 100, 20_000, 16_000_000
+#: What says that a row or column is hidden; and the HTML of a cell without text.
+_HIDDEN, _BARE = ("collapse", "filter"), re.compile(r"(?:\s|<(?!img)[^<>]*>)*")
+
+#: Most copies of a cell or row with text, most characters that all copies add to a file, and how many each adds itself.
+_MOST_COPIES, _MOST_ADDED, _EACH = 20_000, 16_000_000, 50
+
+#: Most columns of a table in a text that stay although they are empty.
+_MOST_EMPTY = 100
 
 #: Most blanks in a row that stay.
 _MOST_BLANKS = 100
@@ -56,10 +78,13 @@ _MOST_BLANKS = 100
 _ONE_ITEM = re.compile(r"^\s*<ul>\s*<li[^<>]*>((?:(?!</?li).)*)</li>\s*</ul>\s*$", re.DOTALL)
 
 #: A length, in a unit, and how many of each make an inch.
-_LENGTH, _UNITS = re.compile(r"(-?[\d.]+)(cm|mm|in|pt|px)"), {"cm": 2.54, "mm": 25.4, "pt": 72.0, "px": 96.0}
+_LENGTH, _UNITS = re.compile(r"(-?\d*\.?\d+)(cm|mm|in|pt|px)"), {"cm": 2.54, "mm": 25.4, "pt": 72.0, "px": 96.0}
 
 #: A time of day, or a duration.
-_TIME = re.compile(r"(-?)P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:([\d.,]+)S)?)?")
+_TIME = re.compile(r"(-?)P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:[.,]\d*)?)S)?)?")
+
+#: The language that a formula is written in, and a reference in one.
+_LANGUAGE, _REFERENCE = re.compile(r"^(?:[a-z]+:)?=?"), re.compile(r"\[([^\]]*)\]")
 
 
 def extract_opendocument(archive: Archive) -> Document:
@@ -95,6 +120,18 @@ def _extract(name: str, content: Element, styles: list[Element], part: Callable[
     return document_of(with_letterheads(text) if SEPARATOR in text else text, notices=left_out.notices(name))
 
 
+@dataclass
+class _Grid:
+    """The cells of a table as HTML, by row and column, the merged ones, and the hidden rows and columns."""
+
+    rows: dict[int, Row] = field(default_factory=dict)
+    merged: list[Merged] = field(default_factory=list)
+    hidden: list[int] = field(default_factory=list)
+    columns: set[int] = field(default_factory=set)
+    n_rows: int = 0
+    n_columns: int = 0
+
+
 class _OpenDocument:
     """A file: what its styles say, and how far its lists are numbered."""
 
@@ -107,7 +144,7 @@ class _OpenDocument:
         self.counts: dict[str, dict[int, int]] = {"": {}}  # of lists, by their names and styles
         self.is_head = self.is_slide = False
         self.charts: list[str] | None = None  # of the open table
-        self.columns: list[bool] = []  # of the open table: which are hidden
+        self.grid = _Grid()  # of the open table
 
     def html(self, content: Element) -> str:
         body = _body(content)
@@ -141,6 +178,9 @@ class _OpenDocument:
         if self._is_hidden(node, name):
             self.left_out["hidden passage"] += 1
             return ""
+        if name in _SHAPES and self._is_hidden_shape(node):
+            self.left_out["hidden shape"] += 1
+            return ""
         if name in _SILENT:
             self.left_out["remark"] += name == "annotation"
             self.left_out["deleted passage"] += sum(element_name(each) == "deletion" for each in node.iter())
@@ -161,7 +201,11 @@ class _OpenDocument:
         if name == "table":
             return self._table(node, is_sheet)
         if name == "table-row":
-            return self._row(node)
+            self._row(node)
+            return ""
+        if name == "table-column":
+            self._column(node)
+            return ""
         if name == "shapes" and self.charts is not None:
             self.charts.append(self._inner(node))
             return ""
@@ -185,12 +229,20 @@ class _OpenDocument:
         properties = (each for style in self.styles.chain(family, own) for each in style)
         return any(element_name(e) == "text-properties" and attribute(e, "display") == "none" for e in properties)
 
+    def _is_hidden_shape(self, node: Element) -> bool:
+        """Return whether a frame or another shape is hidden, by itself or with its layer."""
+        return attribute(node, "display") == "none" or attribute(node, "layer") in self.styles.hidden_layers
+
     def _paragraph(self, node: Element, name: str, style: str, depth: int) -> str:
         inner, own = self._inner(node, style, depth), attribute(node, "style-name")
         if name == "span":
             script = self.styles.script(own)
-            return f"<{script}>{inner}</{script}>" if script else inner
-        inner = inner.replace("</sup><sup>", "").replace("</sub><sub>", "")
+            inner = f"<{script}>{inner}</{script}>" if script else inner
+        if self.styles.is_struck("text" if name == "span" else "paragraph", own):
+            inner = f"<del>{inner}</del>"
+        if name == "span":
+            return inner
+        inner = inner.replace("</sup><sup>", "").replace("</sub><sub>", "").replace("</del><del>", "")
         if self.is_head:
             return f"<p>{without_page_numbers(inner)}</p>"
         if name == "h":
@@ -274,49 +326,61 @@ class _OpenDocument:
         if self.styles.value("table", own, "display") == "false" or attribute(node, "display") == "false":
             self.left_out["hidden sheet" if is_sheet else "hidden passage"] += 1
             return ""
-        columns, self.columns = self.columns, []
-        for column in (each for each in node.iter() if element_name(each) == "table-column"):
-            is_hidden = attribute(column, "visibility") in ("collapse", "filter")
-            number = min(whole(column, "number-columns-repeated"), _MOST_COPIES)
-            self.left_out["hidden column"] += number if is_hidden else 0
-            self.columns += [is_hidden] * number
-        outer, self.charts = self.charts, [] if self.charts is None else self.charts
-        inner = self._inner(node)
-        charts = "".join(self.charts) if outer is None else ""
-        self.columns, self.charts = columns, outer
-        title = f"<h2>{escape(attribute(node, 'name'))}</h2>" if is_sheet and ("<td" in inner or charts) else ""
-        return f"{title}<table>{inner}</table>{charts}"
+        outer, charts = self.grid, self.charts
+        grid = self.grid = _Grid()
+        self.charts = [] if charts is None else charts
+        rest, name = self._inner(node), attribute(node, "name")
+        of_table = "".join(self.charts) if charts is None else ""
+        self.grid, self.charts = outer, charts
+        cells = shown_cells(name, grid.rows, grid.merged, grid.hidden, grid.columns, self.left_out)
+        n_columns = min(grid.n_columns - len(grid.columns), _MOST_EMPTY)
+        width = 0 if is_sheet else max([n_columns, *map(len, cells)])
+        rows = "".join(
+            f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}{'<td></td>' * (width - len(row))}</tr>" for row in cells
+        )
+        title = f"<h2>{escape(name)}</h2>" if is_sheet and (rows or of_table) else ""
+        return f"{title}<table>{rest}{rows}</table>{of_table}"
 
-    def _row(self, node: Element) -> str:
-        number = whole(node, "number-rows-repeated")
-        if attribute(node, "visibility") in ("collapse", "filter"):
-            self.left_out["hidden row"] += number if any(map(self._has_text, node)) else 0
-            return ""
-        column, cells = 0, ""
+    def _column(self, node: Element) -> None:
+        grid, number = self.grid, whole(node, "number-columns-repeated")
+        if attribute(node, "visibility") in _HIDDEN:
+            grid.columns |= {*range(grid.n_columns, grid.n_columns + min(number, _MOST_COPIES))}
+        grid.n_columns += number
+
+    def _row(self, node: Element) -> None:
+        """Put the cells of a row into the grid. Of the hidden ones, those that are merged may be shown elsewhere."""
+        grid, number = self.grid, whole(node, "number-rows-repeated")
+        is_hidden, row, column = attribute(node, "visibility") in _HIDDEN, dict[int, str](), 0
         for cell in node:
             n_columns = whole(cell, "number-columns-repeated")
             if element_name(cell) == "table-cell":
-                n_shown = n_columns - sum(self.columns[column : column + n_columns])
-                cells += self._cell(cell, n_shown) if n_shown > 0 else ""
+                across, down = (whole(cell, f"number-{kind}-spanned") for kind in ("columns", "rows"))
+                is_visible = not (is_hidden or column in grid.columns)
+                text = self._cell(cell) if is_visible or across * down > 1 else escape(words(cell) or _value(cell))
+                if text:
+                    row |= dict.fromkeys(range(column, column + self._copies([text], n_columns)), text)
+                if text and across * down > 1:
+                    grid.merged.append((grid.n_rows, grid.n_rows + down - 1, column, column + across - 1))
             column += n_columns
-        has_text = re.search(r">[^<>]*[^<>\s]", cells) is not None
-        return self._copies(f"<tr>{cells}</tr>", number) if has_text else ""
+        n_copies = 0 if not row else min(number, _MOST_COPIES) if is_hidden else self._copies(row.values(), number)
+        for place in range(grid.n_rows, grid.n_rows + n_copies):
+            grid.rows[place] = dict(row)
+            grid.hidden += [place] if is_hidden else []
+        grid.n_rows += number
 
-    def _has_text(self, cell: Element) -> bool:
-        return bool(words(cell) or _value(cell))
-
-    def _cell(self, node: Element, number: int) -> str:
+    def _cell(self, node: Element) -> str:
+        """Return a cell as HTML; nothing if it has neither text nor the description of a picture."""
         inner = _ONE_ITEM.sub(r"\1", self._inner(node))
-        inner = inner or escape(_value(node))
-        spans = whole(node, "number-columns-spanned"), whole(node, "number-rows-spanned")
-        cell = f'<td colspan="{spans[0]}" rowspan="{spans[1]}">{inner}</td>'
-        return self._copies(cell, number) if inner or number <= _FILLED else ""
+        text = ("" if _BARE.fullmatch(inner) else inner) if inner else escape(_value(node))
+        is_struck = self.styles.is_struck("table-cell", attribute(node, "style-name"))
+        return f"<del>{text}</del>" if text and is_struck else text
 
-    def _copies(self, text: str, number: int) -> str:
-        self.room -= len(text) * (number - 1)
+    def _copies(self, cells: Collection[str], number: int) -> int:
+        """Return how often cells are repeated, if there is room for that."""
+        self.room -= sum(len(text) + _EACH for text in cells) * (number - 1)
         if self.room < 0 or number > _MOST_COPIES:
             raise OctavoError(f"A table repeats a cell or row {number:,} times: delete the copies.")
-        return text * number
+        return number
 
     def _slide(self, node: Element) -> str:
         """Return a slide under its title, or its name, with its notes."""
@@ -324,7 +388,8 @@ class _OpenDocument:
         if self.styles.value("drawing-page", attribute(node, "style-name"), "visibility") == "hidden":
             self.left_out["hidden slide"] += 1
             return ""
-        title = next((each for each in node if attribute(each, "class") == "title" and words(each)), None)
+        titles = (each for each in node if attribute(each, "class") == "title" and not self._is_hidden_shape(each))
+        title = next(filter(words, titles), None)
         about = attribute(node, "name") if title is None else words(title)
         self.is_slide = True
         shapes = [each for each in node if each is not title and element_name(each) != "notes"]
@@ -352,9 +417,9 @@ def _box(node: Element) -> tuple[float, float, float, float] | None:
 
 
 def _value(cell: Element) -> str:
-    """Return the value of a cell without text, as LibreOffice shows it."""
+    """Return the value of a cell without text, as LibreOffice shows it; its formula where it has no value."""
     kind, value = attribute(cell, "value-type"), attribute(cell, "value")
-    if kind in ("float", "percentage", "currency") and re.fullmatch(r"-?[\d.]+(E[-+]?\d+)?", value):
+    if kind in ("float", "percentage", "currency") and re.fullmatch(r"-?\d*\.?\d+(E[-+]?\d+)?", value):
         number = f"{float(value) * (100 if kind == 'percentage' else 1):.15g}"
         sign = {"percentage": "%", "currency": f" {attribute(cell, 'currency')}"}.get(kind, "")
         return f"{number}{sign}".strip()
@@ -363,8 +428,14 @@ def _value(cell: Element) -> str:
         whole_minutes, seconds = divmod(((days * 24 + hours) * 60 + minutes) * 60 + rest, 60)
         shown = f"{found[1]}{whole_minutes // 60:02.0f}:{whole_minutes % 60:02.0f}"
         return f"{shown}:{seconds:02.0f}" if seconds else shown
-    if kind == "date":
-        return attribute(cell, "date-value").removesuffix("T00:00:00").replace("T", " ")
-    return {"boolean": attribute(cell, "boolean-value").upper(), "string": attribute(cell, "string-value")}.get(
-        kind, ""
-    )
+    if kind == "date" and (date := attribute(cell, "date-value")):
+        return date.removesuffix("T00:00:00").replace("T", " ")
+    if kind in ("boolean", "string"):
+        return attribute(cell, "boolean-value").upper() or attribute(cell, "string-value")
+    code = attribute(cell, "formula")
+    return code and "=" + _REFERENCE.sub(_place, _LANGUAGE.sub("", code))
+
+
+def _place(reference: re.Match[str]) -> str:
+    """Return a reference of a formula as LibreOffice shows it: a point only parts a sheet from a cell."""
+    return ":".join(place.removeprefix(".") for place in reference[1].split(":"))

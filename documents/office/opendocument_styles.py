@@ -46,8 +46,10 @@ class Styles:
         self._styles: dict[tuple[str, str], Element] = {}
         self._lists: dict[str, Element] = {}
         self._levels: dict[str, dict[int, _Level]] = {}  # of the lists that were asked for
+        self._strikes: dict[tuple[str, str], bool] = {}  # of the styles that were asked for
         self.pages = {"Standard"}  # the kinds of pages that paragraphs begin
         self.master_pages: list[Element] = []
+        self.hidden_layers: set[str] = set()
         for node in (node for tree in trees for part in tree if element_name(part) != "body" for node in part.iter()):
             name = element_name(node)
             if name == "style":
@@ -57,6 +59,8 @@ class Styles:
                 self._lists[attribute(node, "name") if name == "list-style" else ""] = node
             elif name == "master-page":
                 self.master_pages.append(node)
+            elif name == "layer" and attribute(node, "display") == "none":
+                self.hidden_layers.add(attribute(node, "name"))
 
     def chain(self, family: str, name: str) -> Iterator[Element]:
         """Yield a style and those that it is based on."""
@@ -105,6 +109,13 @@ class Styles:
         if position.rstrip("%").lstrip("-").isdigit():
             return "" if position in ("0%", "-0%") else "sub" if position.startswith("-") else "sup"
         return {"super": "sup", "sub": "sub"}.get(position, "")
+
+    def is_struck(self, family: str, name: str) -> bool:
+        """Return whether a style strikes text out."""
+        if (family, name) not in self._strikes:
+            lines = (self.value(family, name, f"text-line-through-{kind}") for kind in ("style", "type"))
+            self._strikes[family, name] = next(filter(None, lines), "none") != "none"
+        return self._strikes[family, name]
 
     def _levels_of(self, style: str) -> dict[int, _Level]:
         if style not in self._levels:

@@ -47,14 +47,18 @@ _KINDS |= (
 #: Groups that are left out, and as what.
 _COUNTED = {"pict": "picture", "object": "embedded object", "annotation": "remark"}
 
-#: Controls for text above and below the line, and those that take text out, and as what.
+#: Controls for text above and below the line, those that strike it out, and those that take it out, and as what.
 _SCRIPTS = {"super": "sup", "sub": "sub", "nosupersub": "", "up": "sup", "dn": "sub"}
+_STRIKING = ("strike", "striked")
 _TAKING_OUT = {"v": "hidden passage", "htmlrtf": "", "deleted": "deleted passage", "mvf": "deleted passage"}
 
 #: Names of fields that are numbers of pages, and bytes of the instruction of a field within which they are.
 _PAGE_FIELDS = re.compile(rb"\b(?:PAGE|NUMPAGES|SECTIONPAGES)\b")
 _INSTRUCTION = 400
 _CODE = re.compile(r"\\u(-?\d+) ?\??|\\([\\{}])|\\[a-z]+-?\d* ?|[{}\r\n]|([^\\])")
+
+#: What a shape says before its text if it is hidden.
+_HIDDEN_SHAPE = re.compile(rb"\{\\sn fHidden\}\s*\{\\sv 1\}")
 
 #: The number of a field of a form that was not filled in.
 _UNDEFINED = 25
@@ -111,6 +115,7 @@ class _Group(NamedTuple):
     encoding: str = ""
     n_fallback: int = 1  # characters after one in Unicode, for old readers
     script: str = ""
+    is_struck: bool = False
     is_code: bool = False
     level: int | None = None
     depth: int = 0  # of a list
@@ -230,7 +235,8 @@ class _Parser:
             flow.n_chars += len(text)
             flow.n_code += len(text) if group.is_code else 0
         text = text if group.kind == "html" else escape(text)
-        flow.text.append(f"<{group.script}>{text}</{group.script}>" if group.script else text)
+        text = f"<{group.script}>{text}</{group.script}>" if group.script else text
+        flow.text.append(f"<s>{text}</s>" if group.is_struck and not self._is_html else text)
 
     def _end_group(self) -> None:
         if len(self._groups) == 1:
@@ -273,6 +279,9 @@ class _Parser:
             self._change(is_silent=True)
         if word in _KINDS and not (group.is_silent and _KINDS[word] in ("head", "foot", "note")):
             self._begin_kind(word)
+        if word == "shpinst" and self._is_hidden_shape() and not group.is_silent:
+            self._left_out["hidden shape"] += 1
+            self._change(is_silent=True)
         self._is_optional = False
         if word == "u" and number is not None:
             self._write(chr(number % 0x10000))
@@ -283,6 +292,8 @@ class _Parser:
             self._change(taken_out=word if number != 0 else "")
         elif word in _SCRIPTS:
             self._change(script=_SCRIPTS[word] if number != 0 else "")
+        elif word in _STRIKING:
+            self._change(is_struck=number != 0)
         elif word in ("f", "fcharset", "ansicpg", "plain") or word in _SYSTEMS:
             self._set_encoding(word, number)
         elif word in _SIGNS:
@@ -306,9 +317,11 @@ class _Parser:
         if kind in ("head", "foot"):
             is_of_first = word in (_HEADS[-1], _FEET[-1])
             self._flow = self._flows[kind]
-            self._change(level=None, row=-1, script="", is_silent=is_of_first and not self._has_first_page)
+            self._change(
+                level=None, row=-1, script="", is_struck=False, is_silent=is_of_first and not self._has_first_page
+            )
         elif kind == "note":
-            self._change(script="", level=None)
+            self._change(script="", is_struck=False, level=None)
             self._note_start = len(self._flow.text)
             self._flow.text[-1:] = [self._flow.text[-1].rstrip()] if self._flow.text else []
         elif kind == "formula":
@@ -317,6 +330,12 @@ class _Parser:
             self._choices, self._form = [], {}
         elif kind == "choice":
             self._choices.append("")
+
+    def _is_hidden_shape(self) -> bool:
+        """Return whether the shape that begins here is hidden, and has text."""
+        end = self._content.find(b"\\shptxt", self._position)
+        following = self._content.find(b"\\shpinst", self._position, max(end, 0))
+        return following < 0 and _HIDDEN_SHAPE.search(self._content, self._position, max(end, 0)) is not None
 
     def _field(self, word: str) -> None:
         """Write the mark of a page's number in heads and feet, and a formula. Others have their text in the file."""
@@ -341,7 +360,7 @@ class _Parser:
         elif word == "fcharset":
             self._fonts[self._font] = _SETS.get(number or 0, "")
         elif word == "plain":
-            self._change(encoding="", taken_out="", script="", is_code=False)
+            self._change(encoding="", taken_out="", script="", is_struck=False, is_code=False)
         elif self._groups[-1].kind == "fonts":
             self._font = number or 0
         else:
@@ -383,7 +402,8 @@ class _Parser:
 
     def _end_paragraph(self) -> None:
         flow, group = self._flow, self._groups[-1]
-        text, label = "".join(flow.text).replace("</sup><sup>", "").replace("</sub><sub>", ""), flow.label.strip()
+        text, label = "".join(flow.text).replace("</s><s>", ""), flow.label.strip()
+        text = text.replace("</sup><sup>", "").replace("</sub><sub>", "")
         is_code = 0 < flow.n_code == flow.n_chars and not label
         self._n_code, self._n_chars = self._n_code + flow.n_code, self._n_chars + flow.n_chars
         flow.text, flow.label, flow.n_code, flow.n_chars = [], "", 0, 0

@@ -9,6 +9,7 @@ from ..archive import Archive
 from ..left_out import LeftOut
 from ..markdown import as_text
 from ..xml_text import attribute, element_name
+from .hidden_shapes import remove_hidden_shapes
 from .package import links_of
 
 
@@ -20,12 +21,15 @@ def sheet_notes(archive: Archive, sheet: str, left_out: LeftOut) -> str:
     sheet : str
         The path of the sheet in its file.
     left_out : LeftOut
-        Counts its pictures and charts.
+        Counts its pictures, charts and hidden shapes.
     """
     parts: list[str] = []
     for kind, path in links_of(archive, sheet).values():
         if kind in ("drawing", "comments", "threadedComment") and path in archive:
-            parts += _boxes(archive.xml(path), left_out) if kind == "drawing" else _remarks(archive.xml(path))
+            root = archive.xml(path)
+            if kind == "drawing":
+                remove_hidden_shapes(root, left_out)
+            parts += _boxes(root, left_out) if kind == "drawing" else _remarks(root)
     return "".join(f"\n{part}\n" for part in parts)
 
 

@@ -1,4 +1,4 @@
-"""Look at the records of an old workbook (XLS): for the text boxes of its sheets, which xlrd passes over."""
+"""Look at the records of an old workbook (XLS): for text boxes and formulas of its sheets, which xlrd passes over."""
 
 from __future__ import annotations
 
@@ -12,11 +12,23 @@ from ..left_out import LeftOut
 #: Kinds of records: beginning and end of a sheet or chart, a sheet, a name, an object, its text, and more of it.
 _BEGIN, _END, _SHEET, _NAME, _OBJECT, _TEXT, _MORE = 0x809, 0x0A, 0x85, 0x18, 0x5D, 0x1B6, 0x3C
 
+#: The kind of a formula's record, its flag for a value that is calculated when the file is opened, and values that
+#: programs write that do not calculate: an empty text, and 0.
+_FORMULA, _ON_LOAD, _EMPTY, _ZERO = 0x06, 2, b"\3\0\0\0\0\0\xff\xff", bytes(8)
+
 #: A kind of record that xlrd passes over.
 _UNKNOWN = 0xFFFF
 
 #: Kinds of sheets and objects.
 _WORKSHEET, _CHART_SHEET, _CHART, _PICTURE, _REMARK = 0, 2, 5, 8, 0x19
+
+
+class Formula(NamedTuple):
+    """A formula of a cell, in the code of Excel."""
+
+    row: int
+    column: int
+    code: bytes
 
 
 class _Record(NamedTuple):
@@ -46,14 +58,37 @@ def workbook_stream(content: bytes) -> bytes:
 
 def text_boxes(stream: bytes, left_out: LeftOut) -> list[list[str]]:
     """Return the lines of the text boxes of each sheet, in the order of the sheets, and count pictures and charts."""
-    boxes = []
+    left_out["chart"] += sum(kind == _CHART_SHEET for _, kind in _sheets(stream))
+    return [list(_lines(stream, start, left_out)) for start, kind in _sheets(stream) if kind == _WORKSHEET]
+
+
+def formulas_without_value(stream: bytes) -> list[list[Formula]]:
+    """Return the formulas of each sheet that no program has calculated, in the order of the sheets.
+
+    An empty text is a value, unless the formula awaits its calculation, or no formula of the workbook has another.
+    """
+    starts = [start for start, kind in _sheets(stream) if kind == _WORKSHEET]
+    records = [[each for each in _records(stream, start, _FORMULA) if len(each.body) > 21] for start in starts]
+    is_calculated = any(each.body[6:14] != _EMPTY for own in records for each in own)
+    return [[_formula(each) for each in own if _lacks_value(each, is_calculated)] for own in records]
+
+
+def _lacks_value(record: _Record, is_calculated: bool) -> bool:
+    value, awaits_calculation = record.body[6:14], record.body[14] & _ON_LOAD
+    return value in (_EMPTY, _ZERO) if awaits_calculation else value == _EMPTY and not is_calculated
+
+
+def _formula(record: _Record) -> Formula:
+    row, column, length = (struct.unpack_from("<H", record.body, at)[0] for at in (0, 2, 20))
+    return Formula(row, column, record.body[22 : 22 + length])
+
+
+def _sheets(stream: bytes) -> Iterator[tuple[int, int]]:
+    """Yield where each sheet begins, and its kind."""
     for sheet in _records(stream, 0, _SHEET):
         if len(sheet.body) > 5:
             start, _, kind = struct.unpack_from("<IBB", sheet.body)
-            left_out["chart"] += kind == _CHART_SHEET
-            if kind == _WORKSHEET:
-                boxes.append(list(_lines(stream, start, left_out)))
-    return boxes
+            yield start, kind
 
 
 def _lines(stream: bytes, start: int, left_out: LeftOut) -> Iterator[str]:

@@ -16,11 +16,12 @@ from ..html.list_numbers import in_form
 from ..left_out import LeftOut
 from ..markdown import as_text, document_of
 from ..markdown_table import markdown_table, repeat_merged
-from ..scripts import with_scripts
+from ..scripts import Run, with_marks
 from ..xml_text import attribute, element_name
 from .charts import chart_rows, chart_titles
 from .docx_drawings import diagram_texts
 from .docx_styles import CODE_FONT
+from .hidden_shapes import remove_hidden_shapes
 from .package import office_package
 from .reading_order import Box, in_reading_order
 from .sheet_notes import remark
@@ -72,6 +73,7 @@ def _slide(number: int, slide: Any, left_out: LeftOut) -> str:
         left_out["hidden slide"] += 1
         return ""
     _choose_newer(slide._element)
+    remove_hidden_shapes(slide._element, left_out)
     title = slide.shapes.title
     title = None if title is None or not title.has_text_frame else title
     words = " ".join(_text(title.text_frame).split()) if title is not None else ""
@@ -155,19 +157,19 @@ def _text(frame: Any) -> str:
 
 
 def _words(paragraph: Any) -> str:
-    """Return the text of a paragraph, with marks of powers, and with its formulas in TeX."""
-    runs: list[tuple[str, int]] = []
+    """Return the text of a paragraph, with marks of powers and struck-out text, and with its formulas in TeX."""
+    runs: list[Run] = []
     for node in paragraph._p:
         name = element_name(node)
         if name in ("r", "fld"):
             text = "".join(each.text or "" for each in node.iter(f"{_DRAWING}t"))
             about = node.find(f"{_DRAWING}rPr")
-            height = "" if about is None else about.get("baseline") or ""
+            height, strike = ("" if about is None else about.get(key) or "" for key in ("baseline", "strike"))
             side = 0 if not height.strip("-0%.") else -1 if height.startswith("-") else 1
+            runs.append(Run(text, side, strike not in ("", "noStrike")))
         else:
-            text, side = " " if name == "br" else formula(node) if name in ("m", "oMath", "oMathPara") else "", 0
-        runs.append((text, side))
-    return " ".join(with_scripts(runs).split())
+            runs.append(Run(" " if name == "br" else formula(node) if name in ("m", "oMath", "oMathPara") else ""))
+    return " ".join(with_marks(runs).split())
 
 
 def _lines(frame: Any) -> str:

@@ -11,7 +11,9 @@ from typing import Any, NamedTuple
 
 import llama_cpp
 import numpy as np
-from llama_cpp._ggml import libggml
+
+# llama.cpp's own handle: `llama_cpp._ggml` loads the package's ggml, also where LLAMA_CPP_LIB_PATH names another.
+from llama_cpp.llama_cpp import _lib as libggml
 
 from ...errors import OctavoError
 

@@ -146,7 +146,7 @@ def file_version_of(described: dict[str, Any]) -> FileVersion | None:
 
 
 def file_versions_of(described: dict[str, Any]) -> list[FileVersion]:
-    """Return the version of the file that a manifest's document was read from, and those of other files with its text.
+    """Return the version of the file that a manifest's document was read from, and of other files with its text.
 
     There are none without a file.
     """

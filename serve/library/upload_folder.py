@@ -30,7 +30,7 @@ _UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff
 #: File beside an upload until it is read: its reading resumes when the server is started again.
 _UNREAD = ".unread"
 
-#: File beside an upload with what is known about it, or in place of one whose text was uploaded before.
+#: File beside an upload with what is known about it, or in place of a copy of another upload.
 _ABOUT = ".about.json"
 
 
@@ -120,7 +120,7 @@ class UploadFolder:
             file.unlink()
 
     def spares(self) -> list[tuple[str, Path]]:
-        """Return id and file of each upload whose text has the index of a file that is no upload, and may change."""
+        """Return id and file of each upload whose text has the index of another file of this machine, which may change."""
         ids = [document_id for document_id, about in list(self._about.items()) if about.get("is_spare")]
         return [(each, file.resolve()) for each in ids for file in (self._path / each).glob("[!.]*")]
 

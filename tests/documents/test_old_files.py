@@ -139,6 +139,60 @@ def test_remarks_on_cells_of_old_sheets_are_read(tmp_path):
     assert extract_document(tmp_path / "a.xls").text == f"{table}\n[Remark on A2: Sold in May]\n"
 
 
+def formula(column, result, code, flags=0):
+    """A formula of the second row: the bytes of its result, and its code."""
+    head = struct.pack("<HHH8sHIH", 1, column, 0, result, flags, 0, len(code))
+    return record(0x06, head + code)
+
+
+EMPTY, SUM = b"\3\0\0\0\0\0\xff\xff", struct.pack("<BHHHHBBH", 0x25, 0, 0, 0xC000, 0xC001, 0x22, 1, 4)
+ONE_MORE = struct.pack("<BHHBHB", 0x24, 0, 0xC000, 0x1E, 1, 3)
+
+
+@pytest.mark.parametrize(
+    ("formulas", "shown"),
+    [
+        ([(EMPTY, 0), (EMPTY, 0)], ["=SUM(A1:B1)", "=A1+1"]),  # as xlwt writes them
+        ([(bytes(8), 3), (bytes(8), 3)], ["=SUM(A1:B1)", "=A1+1"]),  # as WriteExcel writes them
+        ([(EMPTY, 2), (struct.pack("<d", 5), 2)], ["=SUM(A1:B1)", "5"]),
+        ([(EMPTY, 0), (struct.pack("<d", 5), 0)], ["", "5"]),  # as IF(A1="","",7)
+        ([(bytes(8), 0), (EMPTY, 1)], ["0", ""]),
+    ],
+)
+def test_formulas_of_old_sheets_without_a_value_are_shown(tmp_path, formulas, shown):
+    pytest.importorskip("xlrd")
+    codes = zip(formulas, (SUM, ONE_MORE), strict=True)
+    about = b"".join(formula(column, result, code, flags) for column, ((result, flags), code) in enumerate(codes))
+    (tmp_path / "a.xls").write_bytes(workbook([(0, 0, 4.0), (0, 1, 3.0), (1, 2, "end")], about=about))
+    assert extract_document(tmp_path / "a.xls").text.splitlines()[4] == f"| {' | '.join([*shown, 'end'])} |"
+
+
+@pytest.mark.parametrize("code", [b"\1\0\0\0\0", b"\x23\7\0\0\0", b"\xff", b""])
+def test_a_formula_of_an_old_sheet_that_cannot_be_read_does_no_harm(tmp_path, code):
+    """One that it shares with other cells, one with a name, damaged ones."""
+    pytest.importorskip("xlrd")
+    (tmp_path / "a.xls").write_bytes(workbook([(0, 0, "Ship"), (1, 1, 3.0)], about=formula(0, EMPTY, code)))
+    assert extract_document(tmp_path / "a.xls").text == "## Q1\n\n| Ship |  |\n| --- | --- |\n|  | 3 |\n"
+
+
+@pytest.mark.parametrize(
+    ("number", "form", "shown"),
+    [
+        (20260609, 2, "#VALUE!"),
+        (-1e9, 2, "#VALUE!"),
+        (float("inf"), 1, "#NUM!"),
+        (float("inf"), 2, "#VALUE!"),
+        (float("nan"), 2, "#VALUE!"),
+        (float("nan"), 0, "#NUM!"),
+        (1e300, 1, f"1{'0' * 302}%"),
+    ],
+)
+def test_a_number_that_its_format_cannot_show_leaves_the_other_cells_of_an_old_sheet(tmp_path, number, form, shown):
+    pytest.importorskip("xlrd")
+    (tmp_path / "a.xls").write_bytes(workbook([(0, 0, "Ship"), (0, 1, (number, form)), (0, 2, 3.0)]))
+    assert extract_document(tmp_path / "a.xls").text.splitlines()[2] == f"| Ship | {shown} | 3 |"
+
+
 def drawn(kind, number, text, *, encoding="latin-1", most=8000):
     """The records of a drawn object of a kind, with a text in pieces."""
     made = record(0x5D, struct.pack("<HHHHH", 0x15, 0x12, kind, number, 0) + bytes(12) + bytes(4))

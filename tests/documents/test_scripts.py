@@ -3,7 +3,7 @@
 import pytest
 
 from octavo.documents.html.html import parse, to_markdown
-from octavo.documents.scripts import lowered, raised, with_scripts
+from octavo.documents.scripts import Run, lowered, raised, with_marks
 
 
 @pytest.mark.parametrize(
@@ -62,6 +62,20 @@ def test_powers_of_pages_are_no_other_numbers(html, text):
 
 
 def test_runs_side_by_side_are_one_power():
-    assert with_scripts([("10", 0), ("-", 1), ("3", 1), (" m", 0)]) == "10^-3 m"
-    assert with_scripts([("H", 0), ("2", -1), ("O", 0)]) == "H2O"
-    assert with_scripts([("log", 0), ("2", -1), ("8", 0)]) == "log_28"
+    assert with_marks([Run("10"), Run("-", 1), Run("3", 1), Run(" m")]) == "10^-3 m"
+    assert with_marks([Run("H"), Run("2", -1), Run("O")]) == "H2O"
+    assert with_marks([Run("log"), Run("2", -1), Run("8")]) == "log_28"
+
+
+@pytest.mark.parametrize(
+    ("runs", "text"),
+    [
+        ([Run("The rent is "), Run("900 ", is_struck=True), Run("950")], "The rent is ~~900~~ 950"),
+        ([Run("10", 0, True), Run("6", 1, True), Run(" m", 0, True), Run("10"), Run("5", 1)], "~~10^6 m~~10^5"),
+        ([Run(" ", is_struck=True), Run("x")], " x"),
+        ([Run("~~a~~", is_struck=True)], "~~a~~"),
+        ([], ""),
+    ],
+)
+def test_struck_out_runs_have_one_mark_around_them(runs, text):
+    assert with_marks(runs) == text

@@ -13,7 +13,6 @@ from typing import Any
 import llama_cpp
 import numpy as np
 from helpers import tiny_models
-from llama_cpp._ggml import libggml
 
 from octavo.runtime.graph import ggml
 
@@ -249,9 +248,9 @@ REFUSED: dict[str, dict[str, dict[str, Any]]] = {
     "without flash attention": {"grok": {"experts": True}},
 }
 
-_init_from_file = libggml.gguf_init_from_file
+_init_from_file = ggml.libggml.gguf_init_from_file
 _init_from_file.restype = ctypes.c_void_p
-_free = libggml.gguf_free
+_free = ggml.libggml.gguf_free
 _free.restype, _free.argtypes = None, [ctypes.c_void_p]
 
 

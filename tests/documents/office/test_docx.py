@@ -303,3 +303,22 @@ def test_rows_that_begin_later_and_end_earlier_keep_their_columns():
 def test_code_is_known_by_its_font(font, is_code):
     text = read(p(run("a = 1", f'<w:rFonts w:ascii="{font}" w:hAnsi="{font}"/>')) + p("Plain text.")).text
     assert text.startswith("```\na = 1\n```" if is_code else "a = 1\n")
+
+
+DRAWN = 'xmlns:wp="wp" xmlns:wps="wps"'
+
+
+def drawn(text, hidden, old=""):
+    box = f"<w:txbxContent>{p(text)}</w:txbxContent>"
+    anchor = f'<wp:anchor><wp:docPr id="1" hidden="{hidden}"/><wps:wsp>{box}</wps:wsp></wp:anchor>'
+    new = f"<w:drawing {DRAWN}>{anchor}</w:drawing>"
+    old = f'<mc:Fallback><w:pict><v:shape style="{old}"><v:textbox>{box}</v:textbox></v:shape></w:pict></mc:Fallback>'
+    return f"<w:r><mc:AlternateContent><mc:Choice>{new}</mc:Choice>{old}</mc:AlternateContent></w:r>"
+
+
+def test_hidden_boxes_are_left_out_and_counted():
+    old = f'<w:r><w:pict><v:rect style="width:9; visibility: hidden"><v:textbox><w:txbxContent>{p("no")}'
+    old += "</w:txbxContent></v:textbox></v:rect></w:pict></w:r>"
+    document = read(p(run("Log")) + p(drawn("gone", 1)) + p(old) + p(drawn("shown", 0)))
+    assert document.text == "Log\n\nshown\n"
+    assert document.notices == ("a.docx has 2 hidden shapes: octavo leaves them out.",)

@@ -127,3 +127,22 @@ def test_durations_and_powers_of_sheets_of_one_file():
     head = SHEETS[: SHEETS.index("<Worksheet")]
     sheet = f'{head}{style}<Worksheet ss:Name="A"><Table><Row>{cells}</Row></Table></Worksheet></Workbook>'
     assert extract_sheets_xml(sheet.encode(), "x.xml").text.splitlines()[2] == "| 36:00 | 10^6 l, CO2 |"
+
+
+@pytest.mark.parametrize(
+    ("cell", "shown"),
+    [
+        ('<Cell ss:Formula="=SUM(R[-8]C:R[-1]C)"/>', "=SUM(R[-8]C:R[-1]C)"),
+        ('<Cell ss:Formula="=R1C1"><Data ss:Type="Number"/></Cell>', "=R1C1"),
+        ('<Cell ss:Formula="=R1C1"><Data ss:Type="Number">0</Data></Cell>', "0"),
+        ('<Cell ss:Formula="=R1C1"><Data ss:Type="String"></Data></Cell>', ""),
+        ('<Cell><Data ss:Type="Number">INF</Data></Cell>', "#NUM!"),
+        ('<Cell><Data ss:Type="DateTime">9999-12-31T23:59:59.999</Data></Cell>', "9999-12-31 23:59:59"),
+        ('<Cell><Data ss:Type="DateTime">2026-06-31T00:00:00.000</Data></Cell>', "2026-06-31T00:00:00.000"),
+    ],
+)
+def test_formulas_without_values_and_values_out_of_range_of_sheets_of_one_file(cell, shown):
+    head = SHEETS[: SHEETS.index("<Worksheet")]
+    end = '<Cell><Data ss:Type="String">end</Data></Cell>'
+    sheet = f'{head}<Worksheet ss:Name="A"><Table><Row>{end}{cell}{end}</Row></Table></Worksheet></Workbook>'
+    assert extract_sheets_xml(sheet.encode(), "x.xml").text.splitlines()[2] == f"| end | {shown} | end |"

@@ -63,3 +63,51 @@ def test_a_cell_shows_its_value_as_its_format_says(value, number_format, text):
 )
 def test_halves_are_rounded_up(value, code, shown):
     assert shown_value(value, code) == shown
+
+
+@pytest.mark.parametrize(
+    ("value", "code", "shown"),
+    [
+        (-1234.1, "#,##0.00;[Red]#,##0.00", "-1,234.10"),
+        (-1234.1, "$#,##0.00;[Red]$#,##0.00", "-$1,234.10"),
+        (-0.05, "0.0%;[Color10]0.0%", "-5.0%"),
+        (-7, '#,##0_);[Blue]#,##0_);"none"', "-7"),
+        (-7, '0 "kr";[RED]0.0 "kr"', "-7.0 kr"),
+        (-7, "[Black]0;[Red]-0", "-7"),
+        (-7, "0_);[Red](0)", "(7)"),
+        (-7, '0" Cr";[Red]0" Dr"', "7 Dr"),
+        (-7, "[Green]▲0;[Red]▼0", "▼7"),
+        (-7, "0;0", "7"),  # its author wants none
+        (7, "0;[Red]0", "7"),
+        (0, "0;[Red]0;[Red]0", "0"),
+    ],
+)
+def test_a_negative_number_that_only_a_colour_marks_has_a_sign(value, code, shown):
+    assert shown_value(value, code) == shown
+
+
+@pytest.mark.parametrize(
+    ("value", "code", "shown"),
+    [
+        (12.5, ".00", "12.50"),
+        (0.125, ".0%", "12.5%"),
+        (0.5, ".00", ".50"),
+        (-12.5, ".00", "-12.50"),
+        (1234.5, '"$".00', "$1234.50"),
+        (-1234.5, ".0;[Red].0", "-1234.5"),
+        (3, ".##", "3"),
+        (12345, "#,##0,.0", "12.3"),
+    ],
+)
+def test_digits_before_the_point_need_no_place(value, code, shown):
+    assert shown_value(value, code) == shown
+
+
+@pytest.mark.parametrize("value", [1e400, -1e400, float("nan"), 10**400])
+@pytest.mark.parametrize("code", ["General", "0.00", "#,##0;[Red]#,##0"])
+def test_a_number_that_no_cell_can_hold_ends_no_file(value, code):
+    assert shown_value(value, code) == "#NUM!"
+
+
+def test_the_last_moment_of_the_calendar_is_shown():
+    assert shown_value(datetime(9999, 12, 31, 23, 59, 59, 999_000), "d/m/yy h:mm") == "9999-12-31 23:59:59"

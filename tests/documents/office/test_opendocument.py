@@ -158,3 +158,130 @@ def test_boxes_on_a_sheet_follow_its_table(tmp_path):
     sheet = f'<table:table table:name="Boats">{sheet}</table:table>'
     text = read(tmp_path, zipped({"content.xml": content(f"<o:spreadsheet>{sheet}</o:spreadsheet>")})).text
     assert text == "## Boats\n\n| Petrel | 41 |\n| --- | --- |\n\nSold in June.\n"
+
+
+def sheet_of(*rows, columns="", styles=""):
+    """Return a file with one sheet, of the cells of each row."""
+    inner = "".join(row if row.startswith("<") else f"<table:table-row>{row}</table:table-row>" for row in rows)
+    table = f'<table:table table:name="A">{columns}{inner}</table:table>'
+    return zipped({"content.xml": content(f"<o:spreadsheet>{table}</o:spreadsheet>", styles)})
+
+
+def cell(text="", about=""):
+    paragraph = f"<text:p>{text}</text:p>" if text else ""
+    return f" <table:table-cell {about}>{paragraph}</table:table-cell>"
+
+
+@pytest.mark.parametrize(
+    ("about", "shown"),
+    [
+        ('table:formula="of:=SUM([.B2:.B9])"', "=SUM(B2:B9)"),
+        ('table:formula="of:=[$Rents.A1]+[.B1]" o:value-type="float"', "=$Rents.A1+B1"),
+        ('table:formula="msoxl:=SUM(B2:B9)"', "=SUM(B2:B9)"),
+        ('table:formula="ooow:sum&lt;B2:B9&gt;"', "=sum<B2:B9>"),
+        ('table:formula="of:=IF([.B1];1;2)" o:value-type="date"', "=IF(B1;1;2)"),
+        ('table:formula="of:=[.B1]" o:value-type="float" o:value="7"', "7"),
+        ('table:formula="of:=[.B1]" o:value-type="string" o:string-value=""', ""),
+        ('o:value-type="float" o:value="1.2.3"', ""),
+        ('o:value-type="time" o:time-value="PT1.2.3S"', ""),
+    ],
+)
+def test_a_formula_of_opendocument_without_a_value_is_shown(tmp_path, about, shown):
+    file = sheet_of(cell("Rent") + cell("", about) + cell("end"))
+    assert read(tmp_path, file).text.splitlines()[2] == f"| Rent | {shown} | end |"
+
+
+def merged(text, across=1, down=1):
+    return cell(text, f'table:number-columns-spanned="{across}" table:number-rows-spanned="{down}"')
+
+
+COVERED = " <table:covered-table-cell/>"
+GONE = 'table:visibility="collapse"'
+
+
+def columns_of(*hidden, n_columns=4):
+    return "".join(f"<table:table-column {GONE if number in hidden else ''}/>" for number in range(n_columns))
+
+
+def hidden_row(cells):
+    return f"<table:table-row {GONE}>{cells}</table:table-row>"
+
+
+TITLE = merged("Rents", 3) + COVERED * 2
+HEAD = merged("Rents", 3) + COVERED * 2 + cell("Sum")
+LINE = "".join(map(cell, "abcd"))
+
+
+@pytest.mark.parametrize(
+    ("rows", "hidden", "shown", "left_out"),
+    [
+        ([HEAD, LINE], [1], ["Rents|Rents|Sum", "a|c|d"], "1 hidden column"),
+        ([HEAD, LINE], [0], ["Rents|Rents|Sum", "b|c|d"], "1 hidden column"),
+        ([TITLE, LINE], [0], ["Rents||", "b|c|d"], "1 hidden column"),
+        ([HEAD, LINE], [0, 1, 2], ["Sum", "d"], "3 hidden columns"),
+        ([merged("x", 1, 3) + cell("1"), hidden_row(COVERED + cell("2")), COVERED + cell("3"), cell("y") + cell("4")],
+         [], ["x|1", "x|3", "y|4"], "1 hidden row"),
+        ([hidden_row(merged("x", 1, 2) + cell("1")), COVERED + cell("2"), cell("y") + cell("3")],
+         [], ["x|2", "y|3"], "1 hidden row"),
+        ([merged("x", 1, 3) + cell("1"), COVERED, COVERED + cell("3"), cell("y") + cell("4")],
+         [], ["x|1", "x|3", "y|4"], ""),
+        ([merged("x", 2, 2) + COVERED + cell("1"), COVERED * 2 + cell("2")], [0], ["x|1", "x|2"], "1 hidden column"),
+        ([cell("a") + cell("", "table:number-columns-repeated='2'") + cell("d"), LINE], [1], ["a||d", "a|c|d"],
+         "1 hidden column"),
+    ],
+)  # fmt: skip
+def test_merged_cells_of_opendocument_stay_in_their_columns_beside_hidden_ones(tmp_path, rows, hidden, shown, left_out):
+    (tmp_path / "a.ods").write_bytes(sheet_of(*rows, columns=columns_of(*hidden)))
+    document = extract_document(tmp_path / "a.ods")
+    lines = [line.strip("|").replace(" ", "") for line in document.text.splitlines() if line[:2] == "| "]
+    assert [line for line in lines if "---" not in line] == shown or document.text.split() == ["##", "A", *shown]
+    assert document.notices == (
+        (f"a.ods has {left_out}: octavo leaves {'it' if left_out[0] == '1' else 'them'} out.",) if left_out else ()
+    )
+
+
+@pytest.mark.parametrize("kind", ["xlsx", "xml"])
+@pytest.mark.parametrize(("hidden", "shown"), [(0, ["Rents||", "b|c|d"]), (1, ["Rents||", "a|c|d"])])
+def test_a_merged_title_is_read_beside_a_hidden_column_in_other_sheets(tmp_path, kind, hidden, shown):
+    path = tmp_path / f"a.{kind}"
+    if kind == "xlsx":
+        made = pytest.importorskip("openpyxl").Workbook()
+        made.active.append(["Rents"])
+        made.active.append(list("abcd"))
+        made.active.merge_cells("A1:C1")
+        made.active.column_dimensions["AB"[hidden]].hidden = True
+        made.save(path)
+    else:
+        cells = "".join(f'<Cell><Data ss:Type="String">{text}</Data></Cell>' for text in "abcd")
+        path.write_text(
+            '<?xml version="1.0"?><Workbook xmlns="urn:schemas-microsoft-com:office:spreadsheet" '
+            'xmlns:ss="urn:schemas-microsoft-com:office:spreadsheet"><Worksheet ss:Name="A"><Table>'
+            f'<Column ss:Index="{hidden + 1}" ss:Hidden="1"/><Row><Cell ss:MergeAcross="2"><Data ss:Type="String">Rents'
+            f"</Data></Cell></Row><Row>{cells}</Row></Table></Worksheet></Workbook>"
+        )
+    lines = extract_document(path).text.splitlines()
+    assert [line.strip("|").replace(" ", "") for line in (lines[2], lines[4])] == shown
+
+
+def test_an_empty_column_of_a_table_in_a_text_stays_a_column(tmp_path):
+    table = (
+        f"<table:table>{columns_of(n_columns=2)}<table:table-row>{cell('Name')}{cell()}</table:table-row></table:table>"
+    )
+    assert read(tmp_path, zipped({"content.xml": ODT.format(table)})).text.endswith("\n| Name |\n| --- |\n")
+
+
+@pytest.mark.parametrize("about", ['l:display="none"', 'draw:layer="off"'])
+def test_hidden_frames_of_slides_are_left_out_and_counted(tmp_path, about):
+    box = "<draw:text-box><text:p>{}</text:p></draw:text-box>"
+    page = (
+        f'<draw:page draw:name="One"><draw:frame p:class="title" {about}>{box.format("Gone")}</draw:frame>'
+        f"<draw:custom-shape {about}><text:p>no</text:p></draw:custom-shape>"
+        f'<draw:frame l:display="printer" draw:layer="on">{box.format("Shown")}</draw:frame></draw:page>'
+    )
+    styles = (
+        '<draw:layer-set><draw:layer draw:name="off" draw:display="none"/><draw:layer draw:name="on"/></draw:layer-set>'
+    )
+    (tmp_path / "a.odp").write_bytes(zipped({"content.xml": content(page, styles)}))
+    document = extract_document(tmp_path / "a.odp")
+    assert document.text == "## Slide 1: One\n\nShown\n"
+    assert document.notices == ("a.odp has 2 hidden shapes: octavo leaves them out.",)

@@ -206,3 +206,11 @@ def test_numbered_lists_within_lists_keep_their_numbers():
     items = [(0, "1."), (1, "a)"), (1, "b)"), (0, "2.")]
     rtf = b"".join(rb"{\listtext %s\tab}\ls1\ilvl%d Item\par " % (label.encode(), level) for level, label in items)
     assert read(rb"\pard" + rtf + rb"\pard End.\par").text == ("1. Item\n\na) Item\n\nb) Item\n\n2. Item\n\nEnd.\n")
+
+
+def test_a_hidden_shape_is_left_out_and_counted():
+    shape = rb"{\shp{\*\shpinst{\sp{\sn fHidden}{\sv %b}}{\shptxt \pard %b\par}}}"
+    bare = rb"{\shp{\*\shpinst{\sp{\sn fLine}{\sv 1}}}}"
+    document = read(rb"\pard Log\par " + bare + shape % (b"1", b"gone") + shape % (b"0", b"shown"))
+    assert document.text == "Log\n\nshown\n"
+    assert document.notices == ("a.rtf has 1 hidden shape: octavo leaves it out.",)

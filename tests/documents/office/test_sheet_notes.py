@@ -63,3 +63,13 @@ def test_remarks_say_which_cell_they_are_about():
 
 def test_a_sheet_without_other_parts_has_no_notes():
     assert sheet_notes(Archive(zipped({"a": ""}), "a.xlsx"), "xl/worksheets/sheet1.xml", LeftOut()) == ""
+
+
+def named(text, about):
+    return box(text).replace("<xdr:sp>", f"<xdr:sp><xdr:nvSpPr><xdr:cNvPr {about}</xdr:cNvPr></xdr:nvSpPr>")
+
+
+def test_a_hidden_box_is_left_out_and_a_control_that_excel_draws_itself_is_not():
+    control = '<a:extLst><a:ext><a14:compatExt xmlns:a14="m" spid="_x0000_s1025"/></a:ext></a:extLst>'
+    boxes = named("gone", 'hidden="1">'), named("Print", f'hidden="1">{control}'), named("Stock", 'hidden="0">')
+    assert drawing("".join(boxes)) == ("\nPrint\n\nStock\n", {"hidden shape": 1})

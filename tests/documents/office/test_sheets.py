@@ -9,6 +9,7 @@ from helpers.document_files import zipped
 
 from octavo.documents import archive
 from octavo.documents.extract import extract_document
+from octavo.documents.left_out import LeftOut
 from octavo.documents.office import opendocument, sheets
 from octavo.errors import OctavoError
 
@@ -71,6 +72,92 @@ def test_a_formula_with_an_empty_text_shows_nothing_and_one_without_a_value_itse
     sheet = re.sub(rb'<row r="1">.*</row>', f'<row r="1">{cells}</row>'.encode(), files["xl/worksheets/sheet1.xml"])
     text = read(tmp_path, zipped({**files, "xl/worksheets/sheet1.xml": sheet}))
     assert text == "## A\n\n| =2*3 | z |\n| --- | --- |\n"
+
+
+def cells_of(tmp_path, cells, more="", calculation=""):
+    """Return the cells of one row, given as XML, of a workbook with a mark of when it is calculated."""
+    with archive.zipfile.ZipFile(io.BytesIO(book({1: {"A": "a"}}))) as opened:
+        files = {name: opened.read(name) for name in opened.namelist()}
+    sheet = files["xl/worksheets/sheet1.xml"].decode()
+    sheet = re.sub(r"<sheetData>.*</sheetData>", lambda _: f"<sheetData>{cells}</sheetData>{more}", sheet)
+    workbook = re.sub(r"<calcPr[^>]*/>", calculation, files["xl/workbook.xml"].decode())
+    text = read(tmp_path, zipped({**files, "xl/worksheets/sheet1.xml": sheet, "xl/workbook.xml": workbook}))
+    return text.splitlines()[2].strip("| ").split(" | ")
+
+
+ON_LOAD = '<calcPr calcId="124519" fullCalcOnLoad="1"/>'
+
+
+@pytest.mark.parametrize(
+    ("calculation", "more", "is_shown"),
+    [
+        (ON_LOAD, "", True),
+        (ON_LOAD.replace('"1"', '"true"'), "", True),
+        ("", '<sheetCalcPr fullCalcOnLoad="1"/>', True),
+        ('<calcPr calcId="191029"/>', "", False),
+        ("", '<sheetCalcPr fullCalcOnLoad="0"/>', False),
+    ],
+)
+def test_a_formula_that_awaits_its_calculation_is_shown_in_place_of_a_zero(tmp_path, calculation, more, is_shown):
+    """Programs that do not calculate write 0. Another value, a text and a zero without a formula are true."""
+    cells = (
+        "<row>"
+        + "".join(
+            f"<c{kind}>{f'<f{array}>{of}</f>' if of else ''}{value}</c>"
+            for kind, array, of, value in (
+                ("", "", "SUM(B2:B9)", "<v>0</v>"),
+                ("", "", "B2-1", "<v>0.0</v>"),
+                ("", "", "B2-2", "<v>-3</v>"),
+                ("", "", "", "<v>0</v>"),
+                (' t="str"', "", "B1", "<v></v>"),
+                (' t="b"', "", "B2=1", "<v>0</v>"),
+                (' t="e"', "", "1/0", "<v>#DIV/0!</v>"),
+                (' t="str"', "", "B3", "<v>north</v>"),
+            )
+        )
+        + "</row>"
+    )
+    shown = cells_of(tmp_path, cells, more, calculation)
+    assert shown == [
+        *(("=SUM(B2:B9)", "=B2-1") if is_shown else ("0", "0")),
+        "-3",
+        "0",
+        "",
+        "FALSE",
+        "#DIV/0!",
+        "north",
+    ]
+
+
+def test_a_workbook_of_xlsxwriter_shows_its_formulas(tmp_path):
+    made = pytest.importorskip("xlsxwriter").Workbook(str(tmp_path / "x"))
+    sheet = made.add_worksheet("A")
+    day = made.add_format({"num_format": "yyyy-mm-dd"})
+    sheet.write_row(0, 0, ["Boat", 0, 12])
+    sheet.write_formula(1, 0, "=SUM(B1:C1)")
+    sheet.write_formula(1, 1, "=TODAY()", day)
+    sheet.write_formula(1, 2, "=B1+C1", None, 12)
+    sheet.write_array_formula(2, 0, 2, 1, "{=B1:C1*2}")
+    made.close()
+    rows = ["| Boat | 0 | 12 |", "| --- | --- | --- |", "| =SUM(B1:C1) | =TODAY() | 12 |", "| =B1:C1*2 | =B1:C1*2 |  |"]
+    assert extract_document(tmp_path / "x").text.splitlines()[2:] == rows
+
+
+@pytest.mark.parametrize(
+    ("cell", "text"),
+    [
+        ("<c><v>NaN</v></c>", "NaN"),
+        ("<c><v>1E+999</v></c>", "#NUM!"),
+        ('<c t="s"><v>99</v></c>', "#VALUE!"),
+        ('<c t="d"><v>2026-06-31</v></c>', "2026-06-31"),
+        ('<c t="b"><v>true</v></c>', "true"),
+        ('<c><f t="shared" si="0">SUM("</f><v>7</v></c>', "7"),
+        ('<c><f t="dataTable" ref="A1:A2" r1="B1"/></c>', ""),
+        (f"<c><v>{'9' * 400}</v></c>", "#NUM!"),
+    ],
+)
+def test_a_value_that_cannot_be_read_leaves_the_others(tmp_path, cell, text):
+    assert cells_of(tmp_path, f"<row>{cell}<c><v>5</v></c></row>")[-2:] == [*filter(None, [text]), "5"][-2:]
 
 
 @pytest.mark.parametrize(
@@ -139,7 +226,7 @@ def test_old_sheets_have_the_same_limit(monkeypatch):
     monkeypatch.setattr(sheets, "_MOST_CELLS", 10)
     monkeypatch.setattr(sheets, "_MOST_EMPTY", 5)
     with pytest.raises(OctavoError, match="The sheet old has more than 10 cells"):
-        sheets.text_of_sheet("old", {row: {row: "x"} for row in range(6)}, [])
+        sheets.shown_cells("old", {row: {row: "x"} for row in range(6)}, [], [], [], LeftOut())
 
 
 SPACES = 'xmlns:o="o" xmlns:text="t" xmlns:table="b"'

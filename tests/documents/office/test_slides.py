@@ -237,3 +237,29 @@ def test_code_of_slides_keeps_its_lines_and_blanks():
     code = '<a:r><a:rPr><a:latin typeface="Courier New"/></a:rPr><a:t>{}</a:t></a:r>'
     lines = code.format("if n:") + "<a:br/>" + code.format("    # go"), code.format("end")
     assert paragraphs(run("So:"), *lines, run("Done.")) == "So:\n```\nif n:\n    # go\nend\n```\nDone.\n"
+
+
+@pytest.mark.parametrize("mark", ["1", "true"])
+def test_shapes_that_the_selection_pane_hides_are_left_out_and_counted(mark):
+    made, slide, (gone, inner, _) = presentation(("gone", 1, 1), ("inner", 1, 2), ("shown", 1, 3))
+    group = slide.shapes.add_group_shape([inner])
+    table = slide.shapes.add_table(1, 2, 9, 9, 9, 9)
+    table.table.cell(0, 0).text = "cell"
+    for shape in (gone, group, table):
+        shape._element._nvXxPr.cNvPr.set("hidden", mark)
+    document = read(made)
+    assert (document.text, document.notices) == (
+        "## Slide 1\n\nshown\n",
+        ("a.pptx has 3 hidden shapes: octavo leaves them out.",),
+    )
+
+
+def test_a_hidden_title_is_not_the_heading_of_a_slide():
+    made = pptx.Presentation()
+    slide = made.slides.add_slide(made.slide_layouts[5])
+    slide.shapes.title.text = "gone"
+    slide.shapes.title._element._nvXxPr.cNvPr.set("hidden", "1")
+    slide.shapes.add_textbox(0, 0, 9, 9).text_frame.text = "shown"
+    assert read(made).text == "## Slide 1\n\nshown\n"
+    slide.shapes.title._element._nvXxPr.cNvPr.set("hidden", "0")
+    assert read(made).text == "## Slide 1: gone\n\nshown\n"

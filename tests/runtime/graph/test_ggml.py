@@ -1,6 +1,11 @@
 """Test the check of the layout of ggml's tensors: it refuses any layout but the one that octavo knows."""
 
 import ctypes
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
 
 import llama_cpp
 import pytest
@@ -91,3 +96,15 @@ def test_a_mismatch_keeps_a_model_from_loading(monkeypatch, tiny_model):
     monkeypatch.setattr(ggml, "Tensor", shifted_from("op_params"))
     with pytest.raises(OctavoError, match=r"lays out its tensors differently"):
         octavo.Llama(tiny_model, n_ctx=128)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_the_ggml_that_is_checked_is_the_one_that_computes(tmp_path):
+    """LLAMA_CPP_LIB_PATH names another build: nothing of the package's own is loaded beside it."""
+    package = Path(llama_cpp.__file__).parent / "lib"
+    shutil.copytree(package, tmp_path / "own", symlinks=True)
+    code = "from octavo.runtime.graph import ggml; ggml.check_layout(); print(open('/proc/self/maps').read())"
+    environment = {**os.environ, "LLAMA_CPP_LIB_PATH": str(tmp_path / "own")}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert f"{tmp_path}/own/libggml-base" in done.stdout
+    assert str(package) not in done.stdout
