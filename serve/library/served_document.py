@@ -79,7 +79,7 @@ class ServedDocument(SourceText):
 
     @property
     def files(self) -> Sequence[Path]:
-        """Return its files on this machine, of which all have this text."""
+        """Return its files on this machine. All have this text."""
         return (self.path, *self.copies) if "path" in self.described else ()
 
     @property

@@ -120,7 +120,7 @@ class UploadFolder:
             file.unlink()
 
     def spares(self) -> list[tuple[str, Path]]:
-        """Return id and file of each upload whose text has the index of another file of this machine, which may change."""
+        """Return id and file of each upload whose text has the index of another file, which may change."""
         ids = [document_id for document_id, about in list(self._about.items()) if about.get("is_spare")]
         return [(each, file.resolve()) for each in ids for file in (self._path / each).glob("[!.]*")]
 
