@@ -10,6 +10,7 @@ functions.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -18,7 +19,7 @@ from .ask.context.whole.drawn_together import TOGETHER
 from .ask.session import Session
 from .ask.sources.retrieval_heads import source_heads
 from .library.background.computing import computing
-from .library.expand_paths import absolute, check_existence, documents_of, listed, names_many
+from .library.expand_paths import absolute, check_existence, distinct_names, documents_of, listed, names_many
 from .library.file_texts import FileTexts
 from .library.open_index import Indexer
 from .library.source_text import SourceFile
@@ -81,7 +82,8 @@ class Opening:
         if not is_one:
             check_existence(paths)
         named = paths if is_one else documents_of(paths, progress.notice)
-        self._files = [SourceFile(path, asking.reading.extraction) for path in named]
+        labels = distinct_names(named)
+        self._files = [SourceFile(path, asking.reading.extraction, labels[os.fspath(path)]) for path in named]
 
     def extracted(self, snapshot: LibrarySnapshot) -> FileTexts:
         """Return the texts of the files. A single one is extracted now, and refused before a model is loaded."""

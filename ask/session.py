@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -15,7 +15,7 @@ from ..errors import OctavoError
 from ..library.question_words import needs_whole
 from ..library.source_text import SourceText
 from ..prompts.thought_form import Thinking, Thoughts
-from ..prompts.thought_splitter import Part
+from ..prompts.thought_splitter import Part, without_thoughts
 from ..runtime.llama import Llama
 from ..runtime.query_recorder import QueryHead, Recorder
 from ..runtime.store.model_library import Library
@@ -137,6 +137,11 @@ class Session(AbstractContextManager["Session"]):
         return [] if self._context is None else [document.path for document in self._context.documents]
 
     @property
+    def names(self) -> dict[str, str]:
+        """Return the names of the last answer's documents, which differ, by the paths that `read_from` returns."""
+        return {} if self._context is None else {str(each.path): each.name for each in self._context.documents}
+
+    @property
     def found(self) -> list[Candidate]:
         """Return the documents that the last question may be about, the likeliest first; none if there is no choice."""
         return [] if self._context is None else list(self._context.candidates)
@@ -211,7 +216,7 @@ class Session(AbstractContextManager["Session"]):
         OctavoError
             The question is empty or no longer fits the context, or the session is closed. The first piece raises it.
         """
-        return _without_thoughts(self.stream_parts(question))
+        return without_thoughts(self.stream_parts(question))
 
     def stream_parts(self, question: str, marks: bool = False) -> Generator[Part, None, None]:
         """Answer a question piece by piece as `stream` does, the model's thoughts included.
@@ -343,7 +348,7 @@ class Session(AbstractContextManager["Session"]):
         OctavoError
             There was no question, or this attention cannot return to it.
         """
-        return _without_thoughts(self.regenerate_parts())
+        return without_thoughts(self.regenerate_parts())
 
     def regenerate_parts(self, marks: bool = False) -> Generator[Part, None, None]:
         """Answer the last question anew as `regenerate` does, the model's thoughts included (see `stream_parts`)."""
@@ -592,9 +597,3 @@ class Session(AbstractContextManager["Session"]):
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
-
-
-def _without_thoughts(parts: Generator[Part, None, None]) -> Generator[str, None, None]:
-    with closing(parts):
-        for part in parts:
-            yield "" if part.is_thought else part.text

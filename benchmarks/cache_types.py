@@ -16,6 +16,7 @@ import numpy as np
 
 from octavo.cli.render import markdown_table
 from octavo.evaluation.measures import kl_divergence, log_softmax, same_top_token
+from octavo.evaluation.prose import first_tokens
 from octavo.runtime.llama import Llama
 from octavo.runtime.models.find_model import default_model
 from octavo.runtime.models.llama_arguments import GGML_TYPES
@@ -43,7 +44,7 @@ def main() -> None:
         number = GGML_TYPES[cache_type]
         sizes = {"n_ctx": arguments.ctx_size, "n_threads": arguments.threads, "n_threads_batch": arguments.threads}
         llama = Llama(arguments.model or default_model(), attention="dense", type_k=number, type_v=number, **sizes)
-        tokens = llama.tokenize(arguments.text.read_bytes())[: arguments.tokens + arguments.steps]
+        tokens = first_tokens(llama, arguments.text, arguments.tokens + arguments.steps)
         found[cache_type] = steps(llama, tokens, arguments.steps)
         llama.close()
     names = ["cache", "bytes a token", "KL from f16", "standard error", "same top token"]

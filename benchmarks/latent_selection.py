@@ -29,6 +29,7 @@ import numpy as np
 from octavo.cli.render import markdown_table
 from octavo.convert.clusters import ClusterSettings, cluster_layers
 from octavo.evaluation.device_layer import DeviceLayer
+from octavo.evaluation.prose import first_tokens
 from octavo.runtime.devices.cpu_device import CpuDevice
 from octavo.runtime.document.cache_layer import CacheLayer
 from octavo.runtime.document.index import Index
@@ -145,7 +146,7 @@ def main() -> None:
     arguments = parser.parse_args()
     n_tokens = arguments.depth + arguments.steps
     llama = Llama(find_model(arguments.model, print), attention=DENSE, n_ctx=n_tokens)
-    tokens = llama.tokenize(arguments.text.read_bytes())[:n_tokens]
+    tokens = first_tokens(llama, arguments.text, n_tokens)
     layers = capture(llama, tokens, arguments.steps)
     found: dict[tuple[str, str], list[tuple[float, float]]] = {}
     for name, shape, error, share in measure(layers, arguments.depth, arguments.budget):

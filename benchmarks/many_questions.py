@@ -39,8 +39,9 @@ from octavo.prompts.direct_prompt import DirectPrompt
 from octavo.runtime.llama import Llama
 from octavo.runtime.methods.attention import DENSE_ATTENTION, Attention
 from octavo.runtime.models.find_model import default_model
-from octavo.runtime.store.model_library import Library
+from octavo.runtime.store.model_library import Library, hash_of_file
 from octavo.system.files import read_json, write_json
+from octavo.version import __version__
 
 #: Most tokens of an answer, and of those whose coverage is measured.
 _ANSWER, _COVERED = 48, 4
@@ -215,11 +216,11 @@ def main() -> None:
     document = read_documents(QUESTIONS)[0]
     model, n_ctx = arguments.model or default_model(), len(document.text) // 2
     new_asker = partial(Asker, model, arguments.folder, document, arguments.threads, n_ctx)
-    rows = []
+    rows, measured = [], f"{model.stem}-{hash_of_file(model)[:12]}-{__version__}"
     for name in arguments.attentions:
         answers = list[Answer]()
         for order in arguments.orders:
-            kept = arguments.folder / f"{name}-{arguments.questions}-{order}.json"
+            kept = arguments.folder / f"{measured}-{name}-{arguments.questions}-{order}.json"
             if not kept.exists():
                 chosen = np.random.default_rng(order).permutation(len(document.questions))[: arguments.questions]
                 write_json(kept, {"answers": answers_of(new_asker, name, [document.questions[i] for i in chosen])})

@@ -17,6 +17,7 @@ from octavo.cli.render import markdown_table
 from octavo.convert.clusters import settings_for
 from octavo.convert.pipeline import cluster, prefill, prefill_attention_share
 from octavo.cpu_kernels.numba_support.machine import cpu_name
+from octavo.evaluation.prose import first_tokens
 from octavo.progress import Silent
 from octavo.runtime.llama import Llama
 from octavo.runtime.models.find_model import default_model
@@ -36,7 +37,7 @@ def main() -> None:
     depths = [int(depth) for depth in arguments.depths.split(",")]
     sizes = {"n_threads": arguments.threads, "n_threads_batch": arguments.threads, "n_ctx": max(*depths, _WARM_UP) + 1}
     llama = Llama(arguments.model or default_model(), attention="dense", **sizes)
-    tokens = llama.tokenize(arguments.text.read_bytes())
+    tokens = first_tokens(llama, arguments.text, max(*depths, _WARM_UP))
     for kind in PREFILLS:
         figures(llama, tokens[:_WARM_UP], kind, 1.0, arguments.threads)
     rows = []

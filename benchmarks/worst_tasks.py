@@ -16,11 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from octavo.cli.render import markdown_table
+from octavo.evaluation.results import LEAST
 from octavo.runtime.methods import DENSE
 from octavo.runtime.methods.parameters import written
-
-#: Score of dense attention below which a task says nothing of a method.
-_LEAST = 0.1
 
 
 def results_in(paths: list[Path]) -> list[dict[str, Any]]:
@@ -40,7 +38,7 @@ def entries_of(result: dict[str, Any]) -> list[dict[str, Any]]:
             if not result["higher_is_better"]:
                 score, reference = reference, score
             name = f"{title}, {result['data']['name']}, {row['depth']:,}"
-            kept = score / reference if reference >= _LEAST else None
+            kept = score / reference if reference >= LEAST else None
             entries.append({**row, "task": name, "dense": dense[row["depth"]], "kept": kept})
     return entries
 
@@ -68,7 +66,7 @@ def table_of(results: list[dict[str, Any]]) -> str:
         rows.append([attention, "-" if budget == 1 else f"{budget:g}", str(len(own)), *worst_row(own)])
     heads = ["attention", "budget", "tasks", "keeps least of", "kept", "score", "dense", "error", "largest KL", "KL"]
     undone = dict.fromkeys(entry["task"] for entry in entries if entry["kept"] is None)
-    below = f"\n\nDense attention scores below {_LEAST:g}: {'; '.join(undone)}." if undone else ""
+    below = f"\n\nDense attention scores below {LEAST:g}: {'; '.join(undone)}." if undone else ""
     return f"{markdown_table(heads, rows)}{below}"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -171,10 +171,9 @@ def say_which(session: Session) -> None:
 
 def _names_of(session: Session, basis: ContextShare) -> list[str]:
     """Return the documents of an answer as `octavo list` shows them, of excerpts without the parts, each once."""
-    from ..documents.document import document_name
     from ..library.document_parts import without_part
 
-    names = map(document_name, session.read_from)
+    names = session.names.values()
     is_of_many = basis.n_passages or basis.kind == "findings"
     return list(dict.fromkeys(map(without_part, names) if is_of_many else names))
 
@@ -213,7 +212,7 @@ def show_sources(session: Session, err: bool) -> None:
     found = session.sources()
     if not found:
         click.echo(NONE, err=err)
-    _show_passages(found, err)
+    _show_passages(found, session.names, err)
 
 
 def _show_passages_for_question(session: Session) -> None:
@@ -222,23 +221,23 @@ def _show_passages_for_question(session: Session) -> None:
     if session.answer.finish_reason != "loop" or is_quiet() or not (found := session.passages_for_question()):
         return
     notice("These passages have words of the question:")
-    _show_passages(found, err=True)
+    _show_passages(found, session.names, err=True)
 
 
-def _show_passages(found: Sequence[Passage], err: bool) -> None:
+def _show_passages(found: Sequence[Passage], names: Mapping[str, str], err: bool) -> None:
     columns = columns_of(sys.stderr if err else sys.stdout)
     width = min(columns or _WIDEST, _WIDEST)
     for number, passage in enumerate(found, 1):
         how = "by its words" if passage.by == "words" else f"{passage.share:.0%} of the attention"
-        header = f"{number}. {_place(passage)} ({how})"
+        header = f"{number}. {_place(passage, names)} ({how})"
         click.echo(wrapped(header, columns and width, _INDENT), err=err)
         quote = f"{_INDENT}{' '.join(passage.quote.split())}"
         click.secho(wrapped(quote, width, _INDENT), err=err, fg="yellow")
 
 
-def _place(passage: Passage) -> str:
+def _place(passage: Passage, names: Mapping[str, str]) -> str:
     page = f"page {passage.page}" if passage.page else ""
-    name = Path(passage.document).name if passage.document else ""
+    name = names.get(passage.document, Path(passage.document).name) if passage.document else ""
     return ", ".join(filter(None, (name, page, passage.heading, f"line {passage.line:,}")))
 
 

@@ -13,7 +13,7 @@ import click
 
 from ..evaluation.peer_table import PEERS, Peer, peer_at
 from ..library.background.computing import computing
-from ..runtime.methods import LLAMA_CPP
+from ..runtime.methods import LLAMA_CPP, words
 from ..settings import CACHE_TYPES, MOST_THREADS, ModelSettings
 from . import options
 from .option_types import AttentionListType, DepthListType, DraftLength, ListOf, Number, WholeNumber
@@ -58,9 +58,19 @@ _KERNEL_COLUMNS = {
     "times_dense": "times dense",
 }
 
+#: Parameters that say how a report is measured, and their names in the report.
+_IN_A_REPORT = {
+    "n_decode": "predict",
+    "n_question": "question",
+    "repetitions": "repetitions",
+    "delay_s": "delay_s",
+    "alone": "alone",
+    "peer_names": "peers",
+}
+
 #: Ways to fill the caches, and their words in the table's heading.
 _FILLS = {
-    "prefill": "",
+    "prefill": "; KL is of the steps alone, not of a sparse reading",
     "copy": "; llama.cpp's keys and values are a copy of octavo's",
     "random": "; text, keys and values are random",
 }
@@ -74,7 +84,8 @@ class PeerProgram(click.ParamType):  # type: ignore[type-arg]
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, Peer]:
         label, _, path = str(value).partition("=")
         program = Path(path).expanduser()
-        if not label or label in PEERS or not os.access(program, os.X_OK) or program.is_dir():
+        taken = label.partition(":")[0] in (*PEERS, *words())
+        if not label or taken or not os.access(program, os.X_OK) or program.is_dir():
             self.fail(f"'{value}' is not a name with a program, such as mine=build/bin/llama-server.", param, ctx)
         return label, peer_at(program.resolve())
 
@@ -236,6 +247,15 @@ def bench(
     from ..runtime.load_model import locate_model
     from ..runtime.methods.attention import Attention, plan_for
 
+    attentions = [
+        Attention.parse(words, budget=budget, retrieval_heads=retrieval_heads)
+        for words in attention
+        if words != LLAMA_CPP or LLAMA_CPP not in (peer_names or [])  # which is measured in its own process, not twice
+    ]
+    _refuse_twice("--attention", [str(one) for one in attentions])
+    _refuse_twice("-t", threads_of_runs or [])
+    _refuse_twice("--cache-type", cache_types)
+    _refuse_twice("--peer", [name for name, _ in programs])
     if fill == "random" and doc is not None:
         raise click.UsageError("--fill random reads no text: leave out --doc.")
     if report is not None:
@@ -255,27 +275,33 @@ def bench(
     text = None if fill == "random" else (novel.name, extract_document(novel).text)
     located, library = locate_model(settings, notice)
     install_peers(peers, yes)
-    if LLAMA_CPP in peers:  # which is measured in its own process, not twice
-        attention = [words for words in attention if words != LLAMA_CPP]
     if report is not None:
-        how = BenchSettings([], [], n_decode, "prefill", 0, n_question, repetitions, delay_s, alone)
         one_run = replace(located, n_threads=threads_of_runs[0] if threads_of_runs else None, cache_type=cache_types[0])
-        given = depths if options.is_on_command_line("depths") else None
-        measure_speed_of_report(report, one_run, library, how, given, list(peers), output)
+        how: dict[str, Any] = {"predict": n_decode, "question": n_question, "repetitions": repetitions}
+        how |= {"delay_s": delay_s, "alone": alone, "peers": list(peers)}
+        given = {name: how[name] for option, name in _IN_A_REPORT.items() if options.is_on_command_line(option)}
+        given_depths = depths if options.is_on_command_line("depths") else []
+        measure_speed_of_report(report, one_run, library, how, given, given_depths, output)
         return
-    attentions = [Attention.parse(words, budget=budget, retrieval_heads=retrieval_heads) for words in attention]
     model_plan = plan_for(attentions, library, plan)
     attentions = [one.with_plan(model_plan) for one in attentions]
     measured = BenchSettings(depths, attentions, n_decode, fill, draft, n_question, repetitions, delay_s, alone, peers)
     with TaskProgress() as progress:
         result = sweep(located, library, text, measured, threads_of_runs or [None], cache_types, progress)
+    written = {"json": lambda: json.dumps(result, indent=1), "csv": lambda: as_csv(result)}
+    click.echo(written.get(output, lambda: as_markdown(result))())
     if plot is not None:
         from ..evaluation.bench_plot import write_plot
 
         write_plot(result, plot)
         notice(f"The picture is {plot}")
-    written = {"json": lambda: json.dumps(result, indent=1), "csv": lambda: as_csv(result)}
-    click.echo(written.get(output, lambda: as_markdown(result))())
+
+
+def _refuse_twice(option: str, values: Sequence[Any]) -> None:
+    """Refuse values of an option that are the same: they would be measured twice, or one would hide the other."""
+    for i, value in enumerate(values):
+        if value in values[:i]:
+            raise click.UsageError(f"{option} names {value} twice: name it once.")
 
 
 def install_peers(peers: Mapping[str, Peer], yes: bool) -> None:
@@ -336,7 +362,8 @@ def as_markdown(result: dict[str, Any]) -> str:
     if "threads" not in swept:
         said += [f"{first['threads']} threads", f"reads {first['read_bandwidth_gb_s']} GB/s from memory"]
     said += [f"octavo {software['octavo']}", f"llama-cpp-python {software['llama_cpp_python']}", software["date"][:10]]
-    stored_as = f"; keys and values are {first['cache_type']}" if first["cache_type"] != "f16" and not swept else ""
+    differs = first["cache_type"] != "f16" and "cache_type" not in swept
+    stored_as = f"; keys and values are {first['cache_type']}" if differs else ""
     unmeasured = {key for key in _IF_MEASURED if all(row[key] is None for row in rows)}
     columns = {key: title for key, title in {**swept, **_COLUMNS}.items() if key not in unmeasured}
     cells = [[_cell(name, row) for name in columns] for row in rows]

@@ -212,7 +212,7 @@ def eval(
     from ..runtime.methods.attention import Attention, plan_for
 
     if isinstance(task, str):
-        given = depths if options.is_on_command_line("depths") else None
+        given = depths if options.is_on_command_line("depths") else []
         measure_suite(settings, report, samples, given, output)
         return
     if report is not None:
@@ -286,12 +286,14 @@ def _columns(result: dict[str, Any]) -> dict[str, str]:
 
 def as_markdown(result: dict[str, Any]) -> str:
     """Write the result of `Evaluation.run` as a table, with its settings above it."""
+    from ..evaluation.header import not_default
+
     columns, machine = _columns(result), result["machine"]
     better = "higher" if result["higher_is_better"] else "lower"
     heading = (
-        f"{_titled(result)} ({result['metric']}: {better} is better): {result['model']['name']}, "
-        f"{result['data']['name']}, seed {result['seed']}, octavo {result['octavo']}, {machine['cpu']}, "
-        f"{machine['threads']} threads"
+        f"{_titled(result)} ({result['metric']}: {better} is better): "
+        f"{', '.join([result['model']['name'], *not_default(result)])}, {result['data']['name']}, "
+        f"seed {result['seed']}, octavo {result['octavo']}, {machine['cpu']}, {machine['threads']} threads"
     )
     rows = [[_cell(name, row) for name in columns] for row in result["results"]]
     return f"{heading}\n\n{markdown_table(columns.values(), rows)}"

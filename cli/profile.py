@@ -20,6 +20,9 @@ from .table import table
 _FIGURES = ("number", "similarity")
 _CHECKS = ("recall, equal", "recall, by sensitivity", "prose, equal", "prose, by sensitivity")
 
+#: Options that only --heads makes use of.
+_OF_HEADS = ("texts", "rounds", "sinks", "recent", "write_gates")
+
 
 @click.command()
 @options.output_option("text", "json")
@@ -112,10 +115,12 @@ def profile(
         from ..evaluation.pictures import check_plot
 
         check_plot(plot)
-    measured = ProfileSettings(texts, tokens, rounds, sinks, recent, heads=heads)
+    measured = ProfileSettings(tokens=tokens)
+    if heads:
+        measured = ProfileSettings(texts, tokens, rounds, sinks, recent, heads=True)
+    elif without := [name for name in _OF_HEADS if options.is_on_command_line(name)]:
+        raise click.UsageError(f"--{without[0].replace('_', '-')} is for the heads: add --heads.")
     if write_gates is not None:
-        if not heads:
-            raise click.UsageError("--write-gates writes the order of the heads: add --heads.")
         check_gates(write_gates, measured.sinks, measured.recent_in_use)
     located, library = locate_model(settings, notice)
     with resumable(), TaskProgress() as progress:

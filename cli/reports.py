@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,8 +13,7 @@ from . import options
 from .render import TaskProgress, markdown_table, notice, print_json, resumable
 
 if TYPE_CHECKING:
-    from ..evaluation.bench import BenchSettings
-    from ..evaluation.report import Part, Report
+    from ..evaluation.report import Part, Piece, Report
     from ..evaluation.report_tables import Table
     from ..runtime.store.model_library import Library
 
@@ -40,31 +39,41 @@ def measure_speed_of_report(
     path: Path,
     settings: ModelSettings,
     library: Library,
-    how: BenchSettings,
-    depths: list[int] | None,
-    peers: list[str],
+    how: Piece,
+    given: Piece,
+    depths: list[int],
     output: str,
 ) -> None:
-    """Measure the speed of a report, or the rest of it, and print its table."""
+    """Measure the speed of a report, or the rest of it, and print its table.
+
+    Parameters
+    ----------
+    how : dict
+        All of a piece of a new report, but its depth.
+    given : dict
+        The settings of `how` that the user gave: a report that has other ones is refused.
+    depths : list of int
+        The depths that the user gave, if any: others are not measured.
+    """
     from ..evaluation.report import Report
     from ..evaluation.report_speed import measure_speed, speed_pieces
     from ..evaluation.report_tables import speed_table
 
     report = Report(path, settings, library)
     with resumable(), TaskProgress() as progress:
-        if not all(report.has("speed", depth=depth, peers=peers or None) for depth in depths or (None,)):
-            report.plan("speed", speed_pieces(settings, how, peers, depths, progress))
-        _say_how_long(report, "speed")
-        report.measure("speed", lambda piece: measure_speed(settings, library, piece, progress))
+        _plan(report, "speed", how, given, depths, lambda how, new: speed_pieces(settings, how, new, progress))
+        pieces = report.matching("speed", given, depths)
+        _say_how_long(report, "speed", pieces)
+        report.measure(pieces, lambda piece: measure_speed(settings, library, piece, progress))
     _print_report(report, speed_table({"": report.content}), output)
 
 
 def measure_suite(
-    settings: ModelSettings, path: Path | None, samples: int | None, depths: list[int] | None, output: str
+    settings: ModelSettings, path: Path | None, samples: int | None, depths: list[int], output: str
 ) -> None:
     """Measure the quality of a report, or the rest of it, and print its table."""
     from ..evaluation.report import Report
-    from ..evaluation.report_quality import measure_quality, quality_pieces
+    from ..evaluation.report_quality import OWN_DEPTH, measure_quality, quality_pieces
     from ..evaluation.report_tables import task_table
     from ..runtime.load_model import load_model, locate_model
 
@@ -76,19 +85,40 @@ def measure_suite(
     report = Report(path, located, library)
     with resumable(), TaskProgress() as progress:
         llama = load_model(located, notice, measures=True)
-        if not all(report.has("quality", depth=depth, samples=samples) for depth in depths or (None,)):
-            report.plan("quality", quality_pieces(llama, samples, depths, progress, notice))
-        _say_how_long(report, "quality")
-        report.measure("quality", lambda piece: measure_quality(llama, library, piece, progress, notice))
+        given = {} if samples is None else {"samples": samples}
+
+        def pieces_of(how: Piece, new: list[int]) -> list[Piece]:
+            return quality_pieces(llama, how["samples"], new, progress, notice)
+
+        _plan(report, "quality", {"samples": samples}, given, depths, pieces_of)
+        pieces = report.matching("quality", given, depths and [*depths, OWN_DEPTH])
+        _say_how_long(report, "quality", pieces)
+        report.measure(pieces, lambda piece: measure_quality(llama, library, piece, progress, notice))
     _print_report(report, task_table(report.content), output)
 
 
-def _say_how_long(report: Report, part: Part) -> None:
-    """Say what is missing of a part of a report, and how long that takes, before it starts."""
-    missing, every = report.missing(part), report.pieces(part)
-    if missing:
-        minutes = max(round(report.seconds_left(part) / 60), 1)
-        of_them = f"{len(missing)} of {len(every)}" if len(missing) < len(every) else f"{len(every)}"
+def _plan(
+    report: Report,
+    part: Part,
+    how: Piece,
+    given: Piece,
+    depths: list[int],
+    pieces_of: Callable[[Piece, list[int]], list[Piece]],
+) -> None:
+    """Plan a new part of a report, or the depths that it lacks, which are measured as the others."""
+    how = report.settings(part, how, given)
+    new = [depth for depth in depths if not report.matching(part, given, [depth])]
+    if new or not report.pieces(part):
+        report.plan(part, pieces_of(how, new))
+
+
+def _say_how_long(report: Report, part: Part, pieces: list[Piece]) -> None:
+    """Say which of these pieces are missing, and how long that takes, before it starts."""
+    from ..evaluation.report import missing
+
+    if lacking := missing(pieces):
+        minutes = max(round(sum(piece["estimated_s"] for piece in lacking) / 60), 1)
+        of_them = f"{len(lacking)} of {len(pieces)}" if len(lacking) < len(pieces) else f"{len(pieces)}"
         notice(
             f"The {part} of this report lacks {of_them} measurements: about {minutes} min, if no other program "
             f"uses the cores. {report.path} keeps each; interrupted, the same command continues."

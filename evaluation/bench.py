@@ -1,6 +1,6 @@
 """Time octavo against other engines: one model, one text, all interleaved in one run.
 
-Each engine decodes a few tokens over nothing, for a step's time without attention, and reads to a depth. Then
+Each engine warms up, decodes a few tokens over nothing, for a step's time without attention, and reads to a depth. Then
 the engines decode the text's next tokens in turn, and read a question. llama.cpp runs with flash attention on and off,
 and the better of the two counts for each figure; its q8_0 cache needs flash attention. Ways to fill the caches:
 
@@ -14,10 +14,10 @@ and the better of the two counts for each figure; its q8_0 cache needs flash att
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, field, replace
-from itertools import chain, zip_longest
+from itertools import chain, product, zip_longest
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -45,7 +45,7 @@ from ..system.sensors import peak_resident_bytes
 from ..system.working_time import working_time
 from .bench_record import machine, machine_now, model_record, peer_record, software, text_record
 from .bench_rows import Rows
-from .engines import Engine, llama_cpp_engines
+from .engines import Engine, context_for, llama_cpp_engines
 from .llama_state import copy_sequence, refuse_windows
 from .peer_engine import PeerEngine
 from .peer_table import Peer
@@ -55,6 +55,9 @@ _Work = TypeVar("_Work")
 
 _BATCH = 512
 _WARM_UP = 2
+
+#: Seconds in which an engine warms up: threads that have just started may share a core for so long.
+_WARM_UP_S = 1 / 3
 
 #: Most tokens that each engine decodes over nothing, and from how many on a document is read sparsely.
 _WITHOUT_CONTEXT, _LONG = 16, FEWEST_BLOCKS * BLOCK
@@ -193,16 +196,17 @@ class Bench:
             )
         return tokens
 
-    def run(self) -> list[dict[str, Any]]:
-        """Measure all engines; return the rows of `octavo bench -o json`."""
+    def run(self) -> Iterator[dict[str, Any]]:
+        """Measure all engines; yield the rows of `octavo bench -o json`, depth by depth."""
         self._load_peers()
         self._without_context()
         where = {
             "threads": self.n_threads,
-            "cache_type": self.model.cache_type,
             "read_bandwidth_gb_s": round(read_bandwidth(self.n_threads) / 1e9, 2),
         }
-        return [{**row, **where} for depth in sorted(set(self.settings.depths)) for row in self._at_depth(depth)]
+        for depth in sorted(set(self.settings.depths)):
+            for row in self._at_depth(depth):
+                yield {**row, **where}
 
     def _load_peers(self) -> None:
         settings = self.settings
@@ -210,7 +214,7 @@ class Bench:
             self.progress.start(f"Loading {engine.name}", 1, "models")
             engine.load(
                 self.model_path,
-                n_ctx=-(-self.longest // 256) * 256,
+                n_ctx=context_for(self.longest),
                 n_batch=_BATCH,
                 n_threads=self.n_threads,
                 cache_type=self.model.cache_type,
@@ -230,12 +234,24 @@ class Bench:
             ours.llama.compile_first(ours.llama.attention, 0)
         for engine in self._engines:
             engine.keep_state()
-        n = min(self.settings.n_decode, _WITHOUT_CONTEXT)
-        self.progress.start("Decoding over nothing", (_WARM_UP + n) * len(self._engines), "tokens")
-        self._decode(self.tokens[: _WARM_UP + n], self._engines, draft=0)
+        tokens = self.tokens[: _WARM_UP + min(self.settings.n_decode, _WITHOUT_CONTEXT)]
+        self._warm_up(tokens)
+        self.progress.start("Decoding over nothing", len(tokens) * len(self._engines), "tokens")
+        self._decode(tokens, self._engines, draft=0)
         for engine in self._engines:
             engine.step_s = engine.token_s
             self._forget(engine, 0)
+
+    def _warm_up(self, tokens: list[int]) -> None:
+        """Have each engine decode tokens over nothing, and forget them, again and again."""
+        self.progress.start("Warming up", len(self._engines), "engines")
+        for engine in self._engines:
+            ends = working_time() + _WARM_UP_S
+            while working_time() < ends:
+                for token in tokens:
+                    engine.decode(token, warm=False)
+                self._forget(engine, 0)
+            self.progress.advance(1)
 
     def _at_depth(self, depth: int) -> list[dict[str, Any]]:
         for ours in (self.dense, *self.octavo):
@@ -386,12 +402,13 @@ class Bench:
         row_bytes = sum(row_size(self.kv_number, n * width) for n, width in zip(heads, widths, strict=True))
         mean_length = depth + (self.settings.n_tokens - self.settings.n_question + _WARM_UP + 1) / 2
         next_tokens = {number: self.tokens[depth + place] for place, number in self._scored().items()}
-        rows = Rows(depth, self.settings.n_question, self.dense.logits, next_tokens)
+        rows = Rows(depth, self.settings.n_question, self.model.cache_type, self.dense.logits, next_tokens)
         result = []
         for attention in self.settings.attentions:
             if attention.is_llama_cpp:
                 best = min(self.llama_cpp, key=lambda engine: engine.token_s)
-                n_bytes = best.llama.n_ctx() * row_bytes, round(mean_length * row_bytes)
+                n_rows = context_for(depth + self.settings.n_tokens)  # its own context holds the deepest depth
+                n_bytes = n_rows * row_bytes, round(mean_length * row_bytes)
                 result.append(rows.llama_cpp_row(best, self.llama_cpp, *n_bytes))
             else:
                 best = next(engine for engine in (self.dense, *self.octavo) if engine.name == str(attention))
@@ -422,22 +439,28 @@ def sweep(
     Returns
     -------
     dict
-        The content of `octavo bench -o json`: what the figures depend on, and the rows.
+        The content of `octavo bench -o json`: what the figures depend on, the rows, and as `missing` a sentence for
+        each run that failed after others had measured something.
     """
-    before, rows = machine_now(), []
+    before, rows, missing = machine_now(), [], []
     described: dict[str, Any] = {}
     builds: dict[str, str] = {}
     name, content = text or (None, None)
-    for cache_type in cache_types:
-        for n_threads in threads:
-            bench = Bench(replace(model, n_threads=n_threads, cache_type=cache_type), content, settings, progress)
-            try:
-                rows += bench.run()
+    for cache_type, n_threads in product(cache_types, threads):
+        run = replace(model, n_threads=n_threads, cache_type=cache_type)
+        try:
+            with closing(Bench(run, content, settings, progress)) as bench:
                 described = described or model_record(bench.dense.llama, Path(str(model.model)), library)
                 device = bench.dense.llama.context.device.name
-                builds |= {engine.name: engine.build for engine in bench.peers}
-            finally:
-                bench.close()
+                for row in bench.run():
+                    rows.append(row)
+                    builds |= {engine.name: engine.build for engine in bench.peers}
+        except Exception as problem:  # of any kind: the rows before it are kept
+            if not rows:
+                raise
+            why = str(problem) or type(problem).__name__
+            missing.append(f"{n_threads or default_threads()} threads, keys and values as {cache_type}: {why}")
+            progress.notice(f"Not measured, or not all of it: {missing[-1]}")
     return {
         "software": {**software(), "peers": peer_record(settings.peers, builds)},
         "machine": {
@@ -459,4 +482,5 @@ def sweep(
         },
         "device": device,
         "results": rows,
+        "missing": missing,
     }

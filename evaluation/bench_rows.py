@@ -27,6 +27,8 @@ class Rows:
     ----------
     n_question : int
         Tokens of a question.
+    cache_type : str
+        How engines keep keys and values, but for peers that keep them otherwise.
     dense_logits : list of float arrays, shape (n_vocab,)
         Dense attention's logits of the decoded tokens, to compare with.
     next_tokens : mapping
@@ -35,26 +37,26 @@ class Rows:
 
     depth: int
     n_question: int
+    cache_type: str
     dense_logits: list[np.ndarray]
     next_tokens: Mapping[int, int]
 
     def octavo_row(self, engine: Engine, attention: Attention) -> Row:
         """Return the row of one of octavo's attentions."""
         n_bytes = engine.llama.context.cache.kv_bytes, engine.bytes_read // len(engine.decode_s)
-        row = self._in_process(str(attention), engine, engine.prefill_s, *n_bytes)
+        row = self._in_process(str(attention), engine, [engine], *n_bytes)
         budget = attention.budget if attention.has_budget else 1.0
         return {**row, "budget": budget, "chosen": str(engine.llama.resolved_attention)}
 
     def llama_cpp_row(self, best: Engine, engines: Sequence[Engine], kv_bytes: int, bytes_read: int) -> Row:
-        """Return the row of llama.cpp's own attention in this process: the best engine counts."""
-        prefill_s = min(engine.prefill_s for engine in engines)
-        row = self._in_process(LLAMA_CPP, best, prefill_s, kv_bytes, bytes_read)
+        """Return the row of llama.cpp's own attention in this process. The best engine decodes fastest."""
+        row = self._in_process(LLAMA_CPP, best, engines, kv_bytes, bytes_read)
         return {**row, "flash_attention": best.flash_attention}
 
-    def _in_process(self, name: str, engine: Engine, prefill_s: float, kv_bytes: int, bytes_read: int) -> Row:
+    def _in_process(self, name: str, engine: Engine, ways: Sequence[Measured], kv_bytes: int, bytes_read: int) -> Row:
         divergence, agreement = compare(self.dense_logits, engine.logits)
         loss = mean_loss([engine.logits[number] for number in self.next_tokens], self.next_tokens.values())
-        row = self._row(name, engine, prefill_s, (divergence, agreement, loss))
+        row = self._row(name, engine, ways, (divergence, agreement, loss))
         attention_s = engine.token_s - engine.step_s
         row |= {"kv_bytes": kv_bytes, "bytes_read_per_token": bytes_read}
         if engine.drafter.n_drafted:
@@ -64,20 +66,25 @@ class Rows:
         return row
 
     def peer_rows(self, engines: Sequence[PeerEngine]) -> list[Row]:
-        """Return a row for each peer: its faster way to run, or what it cannot do."""
+        """Return a row for each peer: its faster way to run, or why it has none."""
         rows = []
         for name, group in groupby(engines, key=lambda engine: engine.name):
             ways = list(group)
             able = [engine for engine in ways if engine.cannot is None and engine.decode_s]
-            if not able:
-                rows.append({**self._row(name, ways[0], 0.0, (None, None, None)), "cannot": ways[0].cannot})
-                continue
-            best = min(able, key=lambda engine: engine.token_s)
-            row = self._row(name, best, min(engine.prefill_s for engine in able), self._quality(best))
-            rows.append(
-                {**row, "flash_attention": best.flash_attention, "peak_resident_bytes": best.peak_resident_bytes}
-            )
+            if able:
+                best = min(able, key=lambda engine: engine.token_s)
+                row = self._row(name, best, able, self._quality(best))
+                row |= {"flash_attention": best.flash_attention, "peak_resident_bytes": best.peak_resident_bytes}
+            else:
+                farthest = max(ways, key=lambda engine: len(engine.decode_s))
+                row = {**self._row(name, farthest, [], (None, None, None)), "cannot": self._cannot(farthest)}
+            rows.append({**row, "cache_type": ways[0].peer.cache_type or self.cache_type})
         return rows
+
+    def _cannot(self, engine: PeerEngine) -> str | None:
+        """Return what a peer cannot do, and how many tokens its figures are of if it stopped among them."""
+        of_them = f", after {len(engine.decode_s)} of {len(self.dense_logits)} tokens" if engine.decode_s else ""
+        return engine.cannot and f"{engine.cannot}{of_them}"
 
     def _quality(self, engine: PeerEngine) -> tuple[float | None, float | None, float | None]:
         """Return KL divergence to dense attention, agreement with it, and the loss of the next tokens, where known."""
@@ -90,11 +97,18 @@ class Rows:
         self,
         name: str,
         engine: Measured,
-        prefill_s: float,
+        ways: Sequence[Measured],
         quality: tuple[float | None, float | None, float | None],
     ) -> Row:
+        """Return the row of an engine. Of all its ways to run, the better counts for reading text and question."""
         token_s = engine.token_s if engine.decode_s else None
+        step_s = engine.step_s if engine.step_s < math.inf else None
+        prefill_s = min((way.prefill_s for way in ways), default=0.0)
+        first_token_s = min((way.first_token_s for way in ways), default=math.inf)
         divergence, agreement, loss = quality
+        # A step over nothing that took longer was disturbed: nothing is known of attention then.
+        beyond_s = token_s - step_s if token_s and step_s and token_s > step_s else None
+        joules = engine.joules_per_token
         return {
             "attention": name,
             "budget": 1.0,
@@ -104,21 +118,20 @@ class Rows:
             **spread(engine.decode_s),
             "decode_tokens_per_s": round(1 / token_s, 1) if token_s else None,
             "tokens_per_step": 1.0 if engine.decode_s else None,
-            "step_without_context_ms": _ms(engine.step_s if engine.step_s < math.inf else None, 2),
-            "attention_share": round(max(token_s - engine.step_s, 0) / token_s, 3) if token_s else None,
+            "step_without_context_ms": _ms(step_s, 2),
+            "attention_share": round(beyond_s / token_s, 3) if token_s and beyond_s else None,
             "attention_gb_s": None,
             "question_tokens": self.n_question,
-            "first_token_ms": _ms(float(np.median(engine.ask_s)) if engine.ask_s else None, 1),
+            "first_token_ms": _ms(first_token_s if first_token_s < math.inf else None, 1),
             "kv_bytes": None,
             "bytes_read_per_token": None,
             "peak_resident_bytes": None,
-            "joules_per_token": round(engine.joules / len(engine.decode_s), 3)
-            if engine.meter.works and engine.decode_s
-            else None,
+            "joules_per_token": None if joules is None else round(joules, 3),
             "kl_divergence": None if divergence is None else round(divergence, 5),
             "top1_agreement": None if agreement is None else round(agreement, 3),
             "loss": None if loss is None else round(loss, 4),
             "cannot": None,
+            "cache_type": self.cache_type,
         }
 
 

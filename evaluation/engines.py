@@ -55,6 +55,16 @@ class Measured:
         """Seconds of a token: their median; infinity if none was decoded."""
         return float(np.median(self.decode_s)) if self.decode_s else math.inf
 
+    @property
+    def first_token_s(self) -> float:
+        """Seconds until the first token of an answer: the median over the questions; infinity if none was read."""
+        return float(np.median(self.ask_s)) if self.ask_s else math.inf
+
+    @property
+    def joules_per_token(self) -> float | None:
+        """Energy of a decoded token; None where it is not measured."""
+        return self.joules / len(self.decode_s) if self.meter.works and self.decode_s else None
+
     def keep_state(self) -> None:
         """Keep what it takes to go back to this place."""
 
@@ -177,6 +187,11 @@ class Engine(Measured):
         self.forget_measurements()
 
 
+def context_for(n_tokens: int) -> int:
+    """Return the size of llama.cpp's context for so many tokens."""
+    return -(-n_tokens // 256) * 256
+
+
 def llama_cpp_engines(model_path: str, n_tokens: int, cache_type: str, arguments: dict[str, Any]) -> list[Engine]:
     """Load a model on llama.cpp's own attention, with flash attention on and, if the cache is f16, off.
 
@@ -192,7 +207,7 @@ def llama_cpp_engines(model_path: str, n_tokens: int, cache_type: str, arguments
     OctavoError
         llama.cpp cannot store this model's keys and values as this type.
     """
-    n_ctx = -(-n_tokens // 256) * 256
+    n_ctx = context_for(n_tokens)
     with silent_llama_cpp() as errors:
         try:
             return [

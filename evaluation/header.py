@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ..convert.identity import numbers_of
+from ..convert.identity import NUMBERS, numbers_of
 from ..cpu_kernels.numba_support.machine import cpu_name
+from ..cpu_kernels.numba_support.shape import F16
 from ..documents.document import hash_text
 from ..runtime.llama import Llama
+from ..runtime.models.llama_arguments import ROPE_SCALING
 from ..runtime.store.model_library import Library
 from ..version import __version__
 from .results import Results
@@ -48,7 +51,8 @@ def results_of(
     Parameters
     ----------
     machine : dict
-        The measuring machine. An existing file keeps the machine that measured first.
+        The measuring machine. Results with seconds are kept apart for each machine, as these depend on it. Of other
+        results an existing file keeps the machine that measured first.
     **more
         Further entries of the header.
     """
@@ -61,6 +65,7 @@ def results_of(
         "data": {"name": settings.data.name, "sha256": hash_text(task.content(settings.data))},
         "samples": settings.n_samples,
         "seed": settings.seed,
+        **({"machine": machine} if task.is_timed else {}),
         **more,
     }
     identity = hashlib.sha256(json.dumps(depends_on, sort_keys=True).encode()).hexdigest()[:12]
@@ -70,10 +75,21 @@ def results_of(
 
 def head_of(task: AnyTask, results: Results) -> dict[str, Any]:
     """Return the head of `octavo eval -o json`: the task, and what its figures depend on."""
+    header = results.header
+    _, scale, *stretched = header["rope"]
+    scaling = next((name for name, number in ROPE_SCALING.items() if [number] == stretched), None)
     return {
         "task": task.name,
         "parameters": task.changed,
         "metric": task.metric,
         "higher_is_better": task.higher_is_better,
-        **{name: results.header[name] for name in ("model", "octavo", "data", "seed", "machine")},
+        **{name: header[name] for name in ("model", "octavo", "data", "seed", "machine", "cache_type")},
+        "rope": f"{scaling} {1 / scale:g}" if scaling else None,
+        **{name: header[name] for name in NUMBERS[1:] if name in header},  # only unusual models have them
     }
+
+
+def not_default(head: Mapping[str, Any]) -> list[str]:
+    """Return words for the type of the cache and the rope scaling in a head, unless they are the default."""
+    cache_type, rope = head.get("cache_type", F16), head.get("rope")
+    return [*([] if cache_type == F16 else [f"{cache_type} cache"]), *([f"{rope} rope scaling"] if rope else [])]

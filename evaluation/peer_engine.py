@@ -48,6 +48,8 @@ class PeerEngine(Measured):
         Log-probabilities of the text's next tokens, of a peer without logits.
     peak_resident_bytes : int
         The most memory that the process has held while it read and decoded.
+    decodes_in_turn : bool
+        Whether the peer computes a token while it is waited for: only then its energy is measured.
     """
 
     peer: Peer
@@ -59,6 +61,8 @@ class PeerEngine(Measured):
     build: str = field(default="", init=False)
     log_probs: list[float] = field(default_factory=list, init=False)
     peak_resident_bytes: int | None = field(default=None, init=False)
+    decodes_in_turn: bool = field(default=True, init=False)
+    _request_joules: float = field(default=0.0, init=False)
     _process: subprocess.Popen[str] | None = field(default=None, init=False)
 
     def load(self, model: str, **settings: Any) -> None:
@@ -95,6 +99,7 @@ class PeerEngine(Measured):
         assert process.stdin is not None
         assert process.stdout is not None
         time.sleep(_SETTLES)
+        before = self.meter.look()
         is_late = Event()
         patience = Timer(self.patience_s, self._give_up, [process, is_late])
         patience.start()
@@ -105,6 +110,7 @@ class PeerEngine(Measured):
             line = process.stdout.readline()
         finally:
             patience.cancel()  # interrupted, too: Python waits for the thread, and the number may be another process's
+        self._request_joules = self.meter.joules_since(before)  # without the sleeps around the turn
         time.sleep(_SETTLES)
         if not line.endswith("\n"):  # it died, maybe in the middle of a line
             late = f"given up after {self.patience_s:,.0f} seconds in one turn"
@@ -114,6 +120,7 @@ class PeerEngine(Measured):
         if do != "scores":
             self.cannot = reply.get("cannot")
             self.peak_resident_bytes = reply.get("peak_resident_bytes", self.peak_resident_bytes)
+            self.decodes_in_turn = reply.get("decodes_in_turn", self.decodes_in_turn)
         return reply.get("result", False)
 
     def _give_up(self, process: subprocess.Popen[str], is_late: Event) -> None:
@@ -133,12 +140,15 @@ class PeerEngine(Measured):
 
     def decode(self, token: int, warm: bool) -> None:
         """Read one token, or draw one. Of a warm engine keep time and energy."""
-        before = self.meter.look()
         seconds = self._request("decode", token=token)
         self.n_tokens += 1
         if warm and seconds is not None:
             self.decode_s.append(seconds)
-            self.joules += self.meter.joules_since(before)
+            self.joules += self._request_joules
+
+    @property
+    def joules_per_token(self) -> float | None:
+        return super().joules_per_token if self.decodes_in_turn else None
 
     def ask(self, tokens: list[int]) -> None:
         """Read a question, and keep the time, where the peer can."""

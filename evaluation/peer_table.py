@@ -24,12 +24,15 @@ class Peer:
         Arguments of its ways to run. Each runs in a process of its own, and the faster one counts.
     arguments : dict
         Arguments of all ways.
+    cache_type : str, optional
+        How it keeps keys and values, whatever it is asked for; None if it does what it is asked.
     """
 
     script: str
     package: str | None = None
     ways: tuple[Mapping[str, Any], ...] = ({},)
     arguments: Mapping[str, Any] = field(default_factory=dict)
+    cache_type: str | None = None
 
     def ways_for(self, cache_type: str) -> list[dict[str, Any]]:
         """Return the arguments of each way to run. Keys and values of q8_0 and q4_0 need flash attention."""
@@ -44,8 +47,8 @@ PEERS = {
     "llama.cpp": Peer("c_api", None, _FLASH_ATTENTION, {"module": "llama_cpp"}),
     "ik": Peer("c_api", "ik-llama-cpp-python==0.1.5", _FLASH_ATTENTION, {"module": "ik_llama_cpp._ctypes_api"}),
     "xllamacpp": Peer("llama_server", "xllamacpp==2026.10.11549", _FLASH_ATTENTION),
-    "openvino": Peer("open_vino", _OPENVINO),
-    "openvino-sparse": Peer("open_vino", _OPENVINO, arguments={"sparse": True}),
+    "openvino": Peer("open_vino", _OPENVINO, cache_type="u8"),
+    "openvino-sparse": Peer("open_vino", _OPENVINO, arguments={"sparse": True}, cache_type="u8"),
     "mistralrs": Peer("mistral_rs", "mistralrs==0.9.5"),
 }
 

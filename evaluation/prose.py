@@ -11,6 +11,7 @@ import numpy as np
 
 from ..convert.plan.recall_texts import Haystack
 from ..documents.extract import extract_document
+from ..documents.text.plain_text import read_utf8
 from ..errors import OctavoError
 from ..runtime.llama import Llama
 
@@ -55,6 +56,14 @@ def passage(haystack: Prose, n_tokens: int, rng: np.random.Generator) -> list[li
             "--data, or smaller --depths."
         )
     return haystack.passage(n_tokens, rng)
+
+
+def first_tokens(llama: Llama, path: Path, n_tokens: int) -> list[int]:
+    """Return the first tokens of a text file. Raise OctavoError if it has fewer, or cannot be read."""
+    tokens: list[int] = llama.tokenize(read_utf8(path).encode())
+    if len(tokens) < n_tokens:
+        raise OctavoError(f"{path} has {len(tokens):,} tokens, and this takes {n_tokens:,}: give a longer text.")
+    return tokens[:n_tokens]
 
 
 def even_positions(n: int) -> list[float]:

@@ -9,9 +9,10 @@ the first one runs, and each result is written when it is there.
 from __future__ import annotations
 
 import getpass
+import json
 import re
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
@@ -65,6 +66,7 @@ class Report:
             "threads": settings.n_threads or default_threads(),
             "cache_type": settings.cache_type,
             "device": settings.device,
+            "rope": f"{settings.rope_scaling} {settings.rope_scale:g}" if settings.rope_scaling else None,
         }
         head = without_names(head)
         self.content: dict[str, Any] = read_report(path) if path.exists() else {**head, "speed": [], "quality": []}
@@ -80,10 +82,40 @@ class Report:
         pieces: list[Piece] = self.content[part]
         return pieces
 
-    def has(self, part: Part, **wanted: Any) -> bool:
-        """Return whether a part has a piece with these values; None is any. It is not planned anew then."""
-        given = [(name, value) for name, value in wanted.items() if value is not None]
-        return any(all(piece[name] == value for name, value in given) for piece in self.pieces(part))
+    def matching(self, part: Part, given: Piece, depths: Collection[int]) -> list[Piece]:
+        """Return the pieces of a part with these settings, at these depths; without depths, at all."""
+        return [
+            piece
+            for piece in self.pieces(part)
+            if all(_same(piece[name], value) for name, value in given.items())
+            and (not depths or piece["depth"] in depths)
+        ]
+
+    def settings(self, part: Part, new: Piece, given: Piece) -> Piece:
+        """Return how a part is measured: as all of it is so far.
+
+        Parameters
+        ----------
+        new : dict
+            The settings of a report that has nothing yet.
+        given : dict
+            The settings that the user gave.
+
+        Raises
+        ------
+        OctavoError
+            The report has other settings than those that the user gave.
+        """
+        if not self.pieces(part):
+            return new
+        if found := self.matching(part, given, ()):
+            return {name: found[0][name] for name in new}
+        piece = self.pieces(part)[0]
+        name = next(name for name, value in given.items() if not _same(piece[name], value))
+        raise OctavoError(
+            f"The {part} of {self.path} is measured with {_setting(name, piece[name])}, not with "
+            f"{_setting(name, given[name])}: give another file with --report."
+        )
 
     def plan(self, part: Part, pieces: Sequence[Piece]) -> None:
         """Add the pieces that the report lacks, and write it."""
@@ -91,19 +123,27 @@ class Report:
         self.pieces(part).extend({**piece, "result": None} for piece in pieces if _question(piece) not in known)
         write_json(self.path, self.content)
 
-    def missing(self, part: Part) -> list[Piece]:
-        """Return the pieces without a result."""
-        return [piece for piece in self.pieces(part) if piece["result"] is None]
-
-    def measure(self, part: Part, how: Callable[[Piece], dict[str, Any]]) -> None:
-        """Measure the missing pieces, and write each result when it is there, without names of the owner."""
-        for piece in self.missing(part):
+    def measure(self, pieces: Iterable[Piece], how: Callable[[Piece], dict[str, Any]]) -> None:
+        """Measure pieces that have no result, and write each result when it is there, without names of the owner."""
+        for piece in missing(pieces):
             piece["result"] = without_names(how(piece))
             write_json(self.path, self.content)
 
-    def seconds_left(self, part: Part) -> float:
-        """Return the seconds that the missing pieces should take."""
-        return float(sum(piece["estimated_s"] for piece in self.missing(part)))
+
+def missing(pieces: Iterable[Piece]) -> list[Piece]:
+    """Return the pieces without a result."""
+    return [piece for piece in pieces if piece["result"] is None]
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Return whether two values of a setting are the same: lists in any order."""
+    return sorted(one) == sorted(other) if isinstance(one, list) else bool(one == other)
+
+
+def _setting(name: str, value: Any) -> str:
+    """Return a setting and its value in words."""
+    words = ", ".join(value) or "none" if isinstance(value, list) else json.dumps(value)
+    return f"{name} {words}"
 
 
 def _question(piece: Piece) -> Piece:

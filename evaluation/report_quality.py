@@ -47,6 +47,9 @@ ATTENTIONS, _BUDGET, _DEEP_BUDGET, _DEEP = ("dense", "auto", "squeezed", "quest"
 #: Depths of texts, and samples to choose from.
 _DEPTHS, _SAMPLES = (4000, 7500, 15000, 30000), (20, 10, 5)
 
+#: The depth of a task that takes its texts as they are.
+OWN_DEPTH = 0
+
 #: Seconds of matching a budget, as a number of steps; and of clustering a text, as a share of its reading.
 _MATCHING, _CLUSTERING = 250, 0.3
 
@@ -65,7 +68,7 @@ class _Sized:
 
 
 def quality_pieces(
-    llama: Llama, n_samples: int | None, depths: Sequence[int] | None, progress: Progress, notice: Callable[[str], None]
+    llama: Llama, n_samples: int | None, depths: Sequence[int], progress: Progress, notice: Callable[[str], None]
 ) -> list[Piece]:
     """Choose depths and samples that take about an hour, unless they are given, and return a piece for each task.
 
@@ -85,9 +88,9 @@ def quality_pieces(
         for depth in plan[0]:
             for task in TASKS_OF_SUITE:
                 own = suite_task(task).own_depths
-                sized = size(task, 0 if own else depth, plan[1]) if not own or depth == plan[0][0] else None
+                sized = size(task, OWN_DEPTH if own else depth, plan[1]) if not own or depth == plan[0][0] else None
                 if sized is not None:
-                    piece = {"task": task, "depth": 0 if own else depth, "samples": plan[1]}
+                    piece = {"task": task, "depth": OWN_DEPTH if own else depth, "samples": plan[1]}
                     found.append({**piece, "estimated_s": round(sized.seconds(pace))})
         return found
 

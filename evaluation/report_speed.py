@@ -42,40 +42,32 @@ _OF_A_PEER = 3
 _SLOWER = 2.0
 
 
-def speed_pieces(
-    settings: ModelSettings,
-    bench: BenchSettings,
-    peers: Sequence[str],
-    depths: Sequence[int] | None,
-    progress: Progress,
-) -> list[Piece]:
+def speed_pieces(settings: ModelSettings, how: Piece, depths: Sequence[int], progress: Progress) -> list[Piece]:
     """Choose depths that take about an hour, unless they are given, and return a piece for each.
 
     Parameters
     ----------
     settings : ModelSettings
         The located model.
-    bench : BenchSettings
-        How tokens are decoded; its depths, attentions and peers do not count.
-    peers : sequence of str
-        Names of `PEERS`.
+    how : dict
+        All of a piece but its depth: how tokens are decoded, and the names of peers.
     """
+    bench = _bench_settings({**how, "depth": 0}, [])
+    n_peers = len(bench.peers)
     llama = load_model(settings, progress.notice, measures=True, attention=DENSE)
     pace, room = Pace.of(llama, progress), _deepest(llama, bench)
     llama.close()
 
     def seconds(chosen: Sequence[int]) -> float:
-        return sum(_seconds(pace, depth, bench, len(peers)) for depth in chosen)
+        return sum(_seconds(pace, depth, bench, n_peers) for depth in chosen)
 
     def plans() -> Iterator[Sequence[int]]:
         fitting = [plan for plan in _DEPTHS if max(plan) <= room]
         yield from fitting or [_DEPTHS[-1][:1]]
 
     chosen = depths or longest_within(plans(), seconds)
-    how: Piece = {"predict": bench.n_decode, "question": bench.n_question, "repetitions": bench.repetitions}
-    how |= {"delay_s": bench.delay_s, "alone": bench.alone, "peers": list(peers)}
     return [
-        {"depth": depth, **how, "estimated_s": round(_seconds(pace, depth, bench, len(peers)))}
+        {"depth": depth, **how, "estimated_s": round(_seconds(pace, depth, bench, n_peers))}
         for depth in sorted(set(chosen))
     ]
 
@@ -96,9 +88,15 @@ def _seconds(pace: Pace, depth: int, bench: BenchSettings, n_peers: int) -> floa
 def measure_speed(settings: ModelSettings, library: Library, piece: Piece, progress: Progress) -> dict[str, Any]:
     """Measure a piece; return the content of `octavo bench -o json`."""
     names = [name for name in (LLAMA_CPP, DENSE, AUTO, *METHODS) if name not in piece["peers"]]
-    bench = BenchSettings(
+    bench = _bench_settings(piece, [Attention.parse(name) for name in dict.fromkeys(names)])
+    text = (SHIPPED_NOVEL.name, extract_document(SHIPPED_NOVEL).text)
+    return sweep(settings, library, text, bench, [settings.n_threads], [settings.cache_type], progress)
+
+
+def _bench_settings(piece: Piece, attentions: list[Attention]) -> BenchSettings:
+    return BenchSettings(
         [piece["depth"]],
-        [Attention.parse(name) for name in dict.fromkeys(names)],
+        attentions,
         piece["predict"],
         n_question=piece["question"],
         repetitions=piece["repetitions"],
@@ -106,5 +104,3 @@ def measure_speed(settings: ModelSettings, library: Library, piece: Piece, progr
         alone=piece["alone"],
         peers={name: PEERS[name] for name in piece["peers"]},
     )
-    text = (SHIPPED_NOVEL.name, extract_document(SHIPPED_NOVEL).text)
-    return sweep(settings, library, text, bench, [settings.n_threads], [settings.cache_type], progress)

@@ -51,6 +51,11 @@ def without_part(name: str) -> str:
     return _PART.sub("", name)
 
 
+def with_file_name(part: str, name: str) -> str:
+    """Return the name of a part, or of a whole document, with another name of its file."""
+    return name + part[len(without_part(part)) :]
+
+
 def heading_offsets(places: Sequence[Place]) -> list[int]:
     """Return where headings begin."""
     before = ((None, None, None), *places)

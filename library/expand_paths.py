@@ -1,4 +1,4 @@
-"""Expand the files, folders and patterns that a user names into a list of documents."""
+"""Expand the files, folders and patterns that a user names into a list of documents, and name these."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ import os
 import re
 import stat
 import unicodedata
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
+from pathlib import Path, PurePath
 
-from ..documents.document import READS, STANDARD_INPUT
+from ..documents.document import READS, STANDARD_INPUT, document_name
 from ..documents.extract import may_be_document
 from ..documents.opening_problem import opening_problem
-from ..errors import OctavoError
+from ..errors import OctavoError, shown
 from ..progress import LeftOut
 from ..runtime.store.model_library import LIBRARY
 
@@ -168,6 +169,24 @@ def _is_left_out(folder: str) -> bool:
 def _is_leftover(path: str) -> bool:
     """Return whether a file is what programs leave beside documents, by its name."""
     return _LEFTOVER.fullmatch(os.path.basename(path)) is not None
+
+
+def distinct_names(paths: Iterable[str | os.PathLike[str]]) -> dict[str, str]:
+    """Return a name for each path: "report.pdf", or "2023/report.pdf" where another path is "2024/report.pdf"."""
+    of_name: dict[str, list[str]] = defaultdict(list)
+    for path in dict.fromkeys(os.fspath(path) for path in paths):
+        of_name[document_name(path)].append(path)
+    names: dict[str, str] = {}
+    for name, same in of_name.items():
+        if len(same) == 1 or STANDARD_INPUT in same:
+            names |= dict.fromkeys(same, name)
+            continue
+        parts = {path: PurePath(os.path.abspath(path)).parts for path in same}
+        for path, own in parts.items():
+            others = [other for other in parts.values() if other != own]
+            n = next((n for n in range(2, len(own)) if all(own[-n:] != other[-n:] for other in others)), len(own))
+            names[path] = shown(PurePath(*own[-n:]).as_posix()) if others else name
+    return names
 
 
 def composed(name: str) -> str:

@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +17,7 @@ from ..convert.identity import find_index, identity, new_settings, usable_settin
 from ..convert.index_builder import IndexBuilder
 from ..convert.pipeline import PrefillSettings, TooLongError, document_tokens, prefill_attention_share
 from ..cpu_kernels.numba_support import background_compile
-from ..documents.document import Document
+from ..documents.document import Document, document_name
 from ..errors import OctavoError
 from ..progress import AsOne, Progress
 from ..runtime.document.index import Index
@@ -29,7 +30,7 @@ from ..settings import ReadSettings
 from ..system.files import PARTIAL, DamagedError, FileVersion
 from ..system.locks import Busy, do_not_wait, locked
 from .background.reading_queue import ReadingQueue
-from .document_parts import n_parts_of, parts_of, without_part
+from .document_parts import n_parts_of, parts_of, with_file_name, without_part
 from .reading_speed import ReadingSpeed
 from .source_text import SAME, SourceFile, SourceText, state_of_file
 
@@ -182,11 +183,13 @@ class Indexer:
             parts = parts_of(text, most, lambda part: len(prompt.document(part)))
             cost = self.cost([problem.n_tokens / len(parts)] * len(parts))
             self.notice(
-                f"{text.name} has about {problem.n_tokens:,} tokens, more than the context of {llama.n_ctx():,}. So it "
-                f"is read in {len(parts):,} parts, {cost}. Each question is answered from excerpts of the parts: a "
-                "long-context model (`model`) reads it whole."
+                f"{document.name} has about {problem.n_tokens:,} tokens, more than the context of {llama.n_ctx():,}. "
+                f"So it is read in {len(parts):,} parts, {cost}. Each question is answered from excerpts of the parts: "
+                "a long-context model (`model`) reads it whole."
             )
-            return [SourceText.of(part) for part in parts]
+            names = [with_file_name(part.name, document.name) for part in parts]
+            texts = map(SourceText.of, parts)
+            return [replace(part, name=name, path=Path(name)) for part, name in zip(texts, names, strict=True)]
 
     def can_read(self, n_tokens: float) -> bool:
         """Return whether a document of so many tokens does not make too many parts."""
@@ -251,7 +254,8 @@ class Indexer:
                 if first.path != version.path and state_of_file(described) == SAME:
                     copies.append(version)
                 else:
-                    described = {**described, "name": document.name, **file_entries(version)}
+                    name = with_file_name(document.name, document_name(version.path))
+                    described = {**described, "name": name, **file_entries(version)}
                 described = {**described, "copies": list(map(file_entries, copies))}
                 save_manifest(path, {**manifest, "document": described})
 

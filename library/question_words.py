@@ -203,5 +203,11 @@ def sought_words(question: str) -> str:
 
 def roots(text: str) -> set[str]:
     """Return the words of a text that say something, without case and endings."""
-    words = (word.casefold() for word in _WORD.findall(text) if says_something(word))
-    return {word[:_ROOT] if len(word) > _ROOT else word.removesuffix("s") for word in words} - {""}
+    return {root(word.casefold()) for word in _WORD.findall(text) if says_something(word)} - {""}
+
+
+def root(word: str) -> str:
+    """Return a word without its ending; one with a digit, such as a number or a mark, stays whole."""
+    if any(map(str.isdigit, word)):
+        return word
+    return word[:_ROOT] if len(word) > _ROOT else word.removesuffix("s")

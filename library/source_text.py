@@ -22,6 +22,7 @@ from ..progress import LeftOut, Progress
 from ..runtime.store.manifest import file_version_of, file_versions_of
 from ..settings import DEFAULT_EXTRACTION, Extraction
 from ..system.files import FileVersion, sha256_of
+from .document_parts import without_part
 
 if TYPE_CHECKING:  # it imports Numba, which a process that only extracts texts does without
     from ..runtime.store.library_snapshot import LibrarySnapshot
@@ -40,15 +41,18 @@ class SourceFile:
         The file; "-" is standard input.
     extraction : Extraction
         How to take the text from the file.
+    label : str
+        Its name among several documents (`distinct_names`); "" for the name of the file.
     """
 
     path: str | os.PathLike[str]
     extraction: Extraction = DEFAULT_EXTRACTION
+    label: str = ""
 
     @property
     def name(self) -> str:
         """Return the document's name for messages."""
-        return document_name(self.path)
+        return self.label or document_name(self.path)
 
     @property
     def is_file(self) -> bool:
@@ -106,11 +110,19 @@ class SourceText:
     length: int = 0
     notices: tuple[str, ...] = ()
 
+    @property
+    def of_file(self) -> str:
+        """Return the path of its file, which distinguishes documents of one name, and which parts share."""
+        if self.version is not None:
+            return self.version.path
+        return without_part(str(self.path)) if self.file is None else os.fspath(self.file.path)
+
     @classmethod
     def of(cls, document: Document, file: SourceFile | None = None) -> SourceText:
         """Return the text of a document."""
         path = Path(document.name if file is None else file.path)
-        known = document.name, path, file, document, document.version
+        name = file.name if file is not None and file.label else document.name
+        known = name, path, file, document, document.version
         return cls(hash_text(document.text), *known, 0, len(document.text), document.notices)
 
     def extracted(self) -> tuple[SourceText, Document]:

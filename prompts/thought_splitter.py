@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import closing
 from typing import NamedTuple
 
 from .thought_form import Stage, ThoughtForm
@@ -21,6 +22,13 @@ class Part(NamedTuple):
     text: str
     is_thought: bool = False
     marks: tuple[int, ...] | None = None
+
+
+def without_thoughts(parts: Generator[Part, None, None]) -> Generator[str, None, None]:
+    """Yield the texts of an answer's parts; nothing for parts of thoughts."""
+    with closing(parts):
+        for part in parts:
+            yield "" if part.is_thought else part.text
 
 
 class ThoughtSplitter:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from octavo.cli.render import markdown_table
 from octavo.evaluation.report import read_report
-from octavo.evaluation.report_tables import Table, quality_table, speed_table
+from octavo.evaluation.report_tables import MOST_KL, Table, quality_table, speed_table
 
 MEASURED = Path(__file__).parent.parent / "docs" / "measured"
 
@@ -36,18 +36,22 @@ Models whose names begin with `random-` have random weights in the shape of the 
 [evaluation.md](../evaluation.md#reports) says what is measured. `python tools/measured_page.py` wrote this page.
 """
 
-SPEED = """
+SPEED = f"""
 ## Speed
 
-*Dense* and *auto* are octavo's attentions, and llama.cpp runs in turns with them; *fastest method* is octavo's. The
-fastest peer is another engine of the same run.
+*Dense* and *auto* are octavo's attentions, and llama.cpp runs in turns with them. *Fastest method* is octavo's, and
+*fastest peer* another engine of the same run: each the fastest whose KL divergence to *dense* is at most {MOST_KL:g}.
+It is not known of OpenVINO, which has no logits.
 """
 
 QUALITY = """
 ## Quality
 
-Means over tasks, from 0 to 1. Beside each method are its mean difference to *dense* on the same samples, the standard
-error of the difference, and the share of the bytes that it read.
+Means over tasks, from 0 to 1. Tasks that *dense* cannot do, with a score below .1, say nothing of a method: they are
+counted and left out. Beside each method are its mean difference to *dense* on the same samples, the standard error of
+the difference, and the share of the bytes that it read. For the error, each task has one more pair of samples for each
+side, as for [the bound of a loss](../evaluation.md#how-octavo-measures): a few equal scores do not prove that there is
+no difference. A method that could not read the share in some tasks has its number of tasks, and *dense* over these.
 """
 
 

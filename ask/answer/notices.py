@@ -11,17 +11,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
+from ...library.document_parts import without_part
 from ...library.source_text import CHANGED, GONE, SourceText, state_of_version
 from ...runtime.cache.kv_cache import KVCache
 from ...runtime.methods import DEFAULT_ATTENTION
 from ...runtime.methods.attention import Attention
 from .answer_stream import AnswerStream
-from .number_words import NUMBER, numbers_in_words, plain_number
-
-#: What separates the parts of a number.
-_SEPARATOR = re.compile(r"[.,:]")
+from .written_numbers import WrittenNumbers
 
 #: The number of a list's item.
 _ITEM = re.compile(r"^\s*\d+[.)]\s", re.MULTILINE)
@@ -75,11 +72,10 @@ def notices_of_unfounded(found: Sequence[str]) -> dict[str, str]:
 
 def notices_of_changed(documents: Iterable[SourceText]) -> dict[str, str]:
     """Return sentences about documents whose files have changed since their texts were taken from them, or are gone."""
-    versions = dict.fromkeys(document.version for document in documents if document.version is not None)
-    states = {version: state_of_version(version) for version in versions}
+    names = {each.version: without_part(each.name) for each in documents if each.version is not None}
+    states = {version: state_of_version(version) for version in names}
     changed, gone = (
-        dict.fromkeys(Path(version.path).name for version, each in states.items() if each == state)
-        for state in (CHANGED, GONE)
+        dict.fromkeys(names[version] for version, each in states.items() if each == state) for state in (CHANGED, GONE)
     )
     notices: dict[str, str] = {}
     if changed:
@@ -132,16 +128,13 @@ def unfounded(answer: str, known: Sequence[str], document: Iterable[bytes] = ())
         The bytes of the document's tokens.
     """
     text = "\n".join([b"".join(document).decode(errors="replace"), *known])
-    words = {word.casefold() for word in _WORD.findall(text)}
-    numbers = {plain_number(part) for number in NUMBER.findall(text) for part in (number, *_SEPARATOR.split(number))}
-    numbers |= numbers_in_words(text)
+    words, known_numbers = {word.casefold() for word in _WORD.findall(text)}, WrittenNumbers(text)
     following, found = _FOLLOWING.findall(text), list[str]()
-    answer = _ITEM.sub("", answer)
+    numbers, answer = known_numbers.unknown(_ITEM.sub("", answer))
     if sum(map(str.isupper, following)) < _CAPITALS * max(len(following), 1):
         names = (name for name in _NAME.findall(answer) if len(name) >= _LETTERS and name[0].isupper())
-        found += [name for name in names if not _has(words, name)]
-    found += [match for match in NUMBER.findall(answer) if len(match) > 1 and plain_number(match) not in numbers]
-    return list(dict.fromkeys(found))
+        found += [name for name in names if not _has(words, name) and not known_numbers.has_month(name)]
+    return list(dict.fromkeys([*found, *numbers]))
 
 
 def _has(words: set[str], name: str) -> bool:

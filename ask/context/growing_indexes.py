@@ -12,7 +12,7 @@ from typing import Any
 
 from ...convert.pipeline import characters_per_token
 from ...library.background.reading_queue import ReadingQueue, start_reader
-from ...library.document_parts import n_parts_of
+from ...library.document_parts import n_parts_of, with_file_name
 from ...library.file_texts import FileTexts
 from ...library.open_index import Indexer
 from ...library.reading_job import ReadingJob
@@ -164,7 +164,7 @@ class GrowingIndexes:
 
     def part_of(self, document: SourceText, described: dict[str, Any]) -> SourceText:
         """Return a part of a document, by its description in a manifest."""
-        name, version = described["name"], document.version
+        name, version = with_file_name(described["name"], document.name), document.version
         return SourceText(described["sha256"], name, Path(name), document.file, version=version)
 
     def heal(self, document: SourceText, damaged: SourceText) -> None:

@@ -194,7 +194,7 @@ class PassageFinder:
         if part is not None:
             starts[begun[0]].append(part.starts)
         for number, start, stop, _ in passages:
-            content, offsets = self._with_title(texts[number], start, stop)
+            content, offsets = self._with_title(number, texts[number], start, stop)
             own = prompt.document(content)
             text_of_tokens = TokenText.of([llama.piece(token) for token in own], hash_text(content))
             n_before = sum(map(len, starts[number]))
@@ -222,12 +222,12 @@ class PassageFinder:
         share = min(n_read / sum(len(text.text) for text in texts.values()), 1.0)
         return ContextShare("part" if plan.part else "excerpts", n_passages, share, is_begun=plan.part is not None)
 
-    def _with_title(self, text: Document, start: int, stop: int) -> tuple[str, np.ndarray]:
+    def _with_title(self, number: int, text: Document, start: int, stop: int) -> tuple[str, np.ndarray]:
         """Return a passage as the model reads it, and the character of the document that each of its characters is.
 
         A passage that begins in a table begins with the head of the table, and with a whole row.
         """
-        title, head = self._title(text, start), range(0)
+        title, head = self._title(number, text, start), range(0)
         if above := text.table_heads.above(start):
             head, start = range(above.start, above.stop), above.row
         passage = text.text[start:stop]
@@ -237,10 +237,10 @@ class PassageFinder:
         after = np.arange(first, first + len(passage) + 3)
         return content, np.concatenate([np.full(len(title), first), np.array(head, int), after])
 
-    def _title(self, text: Document, start: int) -> str:
+    def _title(self, number: int, text: Document, start: int) -> str:
         """Return the line before a passage: its document if there are several, its page and its headings."""
         place = text.place(start)
-        named = [text.name] if len(self.documents) > 1 else []
+        named = [self._by_number[number].name] if len(self.documents) > 1 else []
         page = [f"page {place.page}"] if place and place.page else []
         heading = [place.heading] if place and place.heading else []
         where = ", ".join([*named, *page, *heading])

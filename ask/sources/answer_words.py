@@ -12,15 +12,15 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import chain, pairwise
 
-from ...library.question_words import rarity, says_something
+from ...library.question_words import rarity, root, says_something
 from ...library.text_store import split_characters
-from ..answer.number_words import NUMBER, numbers_in_words, plain_number
+from ..answer.written_numbers import NUMBER, folded, numbers_of, plain_number
 
 #: A number, or a word.
 _WORD = re.compile(rf"{NUMBER.pattern}|[^\W\d_]+")
 
-#: Letters by which words of different endings are the same, and fewest letters of a name.
-_ROOT, _NAME = 5, 3
+#: Fewest letters of a name.
+_NAME = 3
 
 #: Most new words of an answer that is a phrase by itself.
 _SHORT = 3
@@ -38,14 +38,15 @@ class _Words:
     written, plain : list of str
         As they are written, and as they compare.
     facts, roots : set of str
-        The words and the numbers in words; and the words without their endings.
+        The words, the numbers in all their readings and the dates; and the words without their endings.
     """
 
     def __init__(self, text: str) -> None:
-        self.written = [word for word in _WORD.findall(split_characters(text)) if says_something(word)]
-        self.plain = [plain_number(word) if word[0].isdigit() else word.casefold() for word in self.written]
-        in_words = {number for number in numbers_in_words(text) if len(number) > 1}  # "one" and "first" say little
-        self.facts, self.roots = {*self.plain, *in_words}, set(map(_root, self.plain))
+        words = _WORD.findall(split_characters(folded(text)))
+        self.written = [word for word in words if says_something(word)]
+        self.plain = [word.casefold() if word[0].isalpha() else plain_number(word) for word in self.written]
+        numbers = {number for number in numbers_of(text) if len(number) > 1}  # "one" and "first" say little
+        self.facts, self.roots = {*self.plain, *numbers}, set(map(root, self.plain))
 
     @property
     def phrases(self) -> set[tuple[str, str]]:
@@ -99,7 +100,7 @@ class ReadSentences:
 def has_answer(quote: str, answer: str, question: str) -> bool:
     """Return whether a quote has a word or a number of an answer that its question lacks."""
     quoted, new = _Words(quote), _new(_Words(answer), _Words(question))
-    return not new.isdisjoint(quoted.facts) or not quoted.roots.isdisjoint(map(_root, new))
+    return not new.isdisjoint(quoted.facts) or not quoted.roots.isdisjoint(map(root, new))
 
 
 def says_anything(text: str) -> bool:
@@ -121,7 +122,7 @@ class _Rarities:
 
 def _new(answer: _Words, wanted: _Words) -> set[str]:
     """Return the words and numbers of an answer that its question lacks, with any ending."""
-    return {fact for fact in answer.facts if fact not in wanted.facts and _root(fact) not in wanted.roots}
+    return {fact for fact in answer.facts if fact not in wanted.facts and root(fact) not in wanted.roots}
 
 
 def _names_and_numbers(answer: _Words, in_text: set[str]) -> set[str]:
@@ -129,8 +130,3 @@ def _names_and_numbers(answer: _Words, in_text: set[str]) -> set[str]:
     numbers = {fact for fact in answer.facts if fact[0].isdigit()}
     capitals = {word.casefold() for word in answer.written if word[0].isupper() and len(word) >= _NAME}
     return numbers | (capitals - in_text)
-
-
-def _root(word: str) -> str:
-    """Return a word without its ending."""
-    return word[:_ROOT] if len(word) > _ROOT else word.removesuffix("s")

@@ -9,12 +9,16 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from ...errors import OctavoError
 from ...runtime.methods import AUTO
 from ...runtime.store.model_library import Library
-from ...runtime.store.plan import ATTENTION, PLAN_VERSION, RETRIEVAL_HEADS
+from ...runtime.store.plan import ATTENTION, PLAN_VERSION, RETRIEVAL_HEADS, read_plan
 from ...system.files import write_bytes
 from ...version import __version__
 from .heads import Elimination
+
+#: Settings of a profile that only its heads depend on.
+OF_HEADS = ("texts", "rounds", "sinks", "recent", "heads")
 
 
 @dataclass(frozen=True)
@@ -59,8 +63,8 @@ class Measurements:
     passkey_words: int
 
 
-def plan_content(library: Library, measured: Measurements) -> dict[str, Any]:
-    """Return the content of a plan file."""
+def plan_content(library: Library, measured: Measurements, kept: dict[str, Any]) -> dict[str, Any]:
+    """Return the content of a plan file. `kept` are entries of the plan before, as `kept_heads` returns them."""
     importance = {"slides": measured.slides, "similarity": measured.similarity, "group": measured.groups}
     return {
         "format_version": PLAN_VERSION,
@@ -82,18 +86,49 @@ def plan_content(library: Library, measured: Measurements) -> dict[str, Any]:
         "accuracy": round(measured.accuracy, 4),
         "passkey_accuracy": round(measured.passkey_accuracy, 4),
         "passkey_words": measured.passkey_words,
+        **kept,
     }
 
 
 def finished_plan(library: Library, settings: dict[str, Any]) -> dict[str, Any] | None:
-    """Read the existing plan, if this model was measured with these settings. It may have the heads, too."""
-    try:
-        plan: dict[str, Any] = json.loads(library.plan_path.read_text("utf-8"))
-        same = plan["model"]["sha256"] == library.model_hash and plan["format_version"] == PLAN_VERSION
-        with_heads = {"heads": True} | plan["measured_with"]  # an older octavo always measured them
-        return plan if same and with_heads in (settings, settings | {"heads": True}) else None
-    except (OSError, ValueError, KeyError, TypeError):
+    """Return the existing plan if this model was measured with these settings. It may have the heads, too."""
+    plan = _existing(library)
+    if plan is None:
         return None
+    of_layers = {name: value for name, value in settings.items() if name not in OF_HEADS}
+    same = of_layers.items() <= plan["measured_with"].items()
+    return plan if same and (not settings["heads"] or _heads_measured_with(plan) == settings) else None
+
+
+def kept_heads(library: Library, settings: dict[str, Any]) -> dict[str, Any]:
+    """Return the entries of the existing plan that belong to its heads, which take hours.
+
+    A new plan has them too. Heads that are to be measured with other settings are not kept: then there are no entries.
+    """
+    plan = _existing(library)
+    if plan is None or not plan["heads"]["elimination"]:
+        return {}
+    measured_with = _heads_measured_with(plan)
+    if settings["heads"] and measured_with != settings:
+        return {}
+    heads = {**plan["heads"], "measured_with": measured_with}
+    return {"attention": plan["attention"], "retrieval_heads": plan["retrieval_heads"], "heads": heads}
+
+
+def _heads_measured_with(plan: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings of a plan's heads. A profile that kept the heads of an earlier one recorded them apart."""
+    measured_with: dict[str, Any] = plan["heads"].get("measured_with", plan["measured_with"])
+    return {"heads": True} | measured_with  # an older octavo always measured them
+
+
+def _existing(library: Library) -> dict[str, Any] | None:
+    """Read the plan of this model; None if there is none that the runtime reads."""
+    try:
+        measured = read_plan(library.plan_path).model
+        plan: dict[str, Any] = json.loads(library.plan_path.read_text("utf-8"))
+    except (OctavoError, OSError, ValueError):
+        return None
+    return plan if measured == library.model_hash and isinstance(plan.get("measured_with"), dict) else None
 
 
 def write_plan(library: Library, plan: dict[str, Any]) -> None:

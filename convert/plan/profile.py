@@ -43,7 +43,7 @@ from .allocation import (
 )
 from .full_reading import Reading, read_text
 from .heads import Elimination, Head, eliminate, full_heads, round_sizes, streaming_loss
-from .plan_file import Measurements, finished_plan, plan_content, write_plan
+from .plan_file import Measurements, finished_plan, kept_heads, plan_content, write_plan
 from .recall_texts import PASSKEYS, REPETITION, SHIPPED_NOVEL, Haystack, RecallText, recall_text
 
 if TYPE_CHECKING:
@@ -182,11 +182,16 @@ class Profiler:
         """Complete the measurements, and write the plan, while the lock is held."""
         self.llama.context.cache.check_memory(self.settings.tokens)
         task, readings, passkey_accuracy = self._read()
-        eliminated = self._eliminate(readings, workers) if self.settings.heads else []
+        kept = kept_heads(self.library, self.measured_with)
+        eliminated = self._eliminate(readings, workers) if self.settings.heads and not kept else []
         sensitivity = self._weigh_layers(readings, workers)
         checks = self._check_budgets(task, sensitivity, eliminated, workers)
         measured = self._measurements(task, readings, passkey_accuracy, eliminated, sensitivity, checks)
-        plan = plan_content(self.library, measured)
+        if not self.settings.heads:
+            kept = kept_heads(self.library, self.measured_with)  # another process may have measured them meanwhile
+        if kept:
+            self.notice("The plan keeps the heads that were measured before.")
+        plan = plan_content(self.library, measured, kept)
         write_plan(self.library, plan)
         return plan
 

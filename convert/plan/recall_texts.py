@@ -165,8 +165,13 @@ def passkey_text(
     Raises
     ------
     OctavoError
-        Even passkeys of one word leave too little room.
+        Even passkeys of one word leave too little room, or there are too few words.
     """
+    if len(words) < len(_PEOPLE) * n_words:
+        raise OctavoError(
+            f"The text has {len(words):,} words to draw passkeys from, and they take {len(_PEOPLE) * n_words:,}: give "
+            "a longer text, in English."
+        )
     drawn = rng.choice(np.array(words), (len(_PEOPLE), n_words), replace=False)
     border, head = haystack.pieces(_BORDER), haystack.head()
     names = [haystack.pieces(_NAMED.format(person=person)) for person in _PEOPLE]

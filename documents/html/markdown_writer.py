@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from itertools import dropwhile
 
 from ..markdown import as_text
 
@@ -135,11 +136,19 @@ class MarkdownWriter:
         self.pages += [(self._length, label) for label in self.labels]
         self.labels.clear()
 
+    def _pause_strike(self) -> None:
+        """End text that is struck out, with the emphasis in it, before a line: it begins again with its next text."""
+        opened = [mark for mark in self._marks if mark.is_open]
+        for mark in reversed(list(dropwhile(lambda mark: mark.sign != "~~", opened))):
+            self._add(mark.sign)
+            mark.is_open = False
+
     def _add(self, text: str) -> None:
         self._parts.append(text)
         self._length += len(text)
 
     def _begin_line(self) -> None:
+        self._pause_strike()
         if self._parts:
             blank = "".join(level.rest for level in self._levels if level.is_used).rstrip()
             self._add("\n" if self._breaks == 1 else f"\n{blank}\n")

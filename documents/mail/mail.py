@@ -26,7 +26,7 @@ from .mail_headers import file_name, header, header_text, write_in_unicode
 SHOWN = ("From", "To", "Cc", "Date")
 
 #: Most messages within each other.
-_MOST_NESTED = 9
+MOST_NESTED = 9
 
 #: Kinds of parts that say how a page looks or what it does, signatures, and messages that are mail.
 _UNSEEN = re.compile(r"text/(css|javascript|(x-)?(amp|watch)-html)|application/(x-)?javascript")
@@ -146,7 +146,7 @@ def _read_message(part: Any, name: str, depth: int) -> _Read:
     inner = part.get_payload() if part.is_multipart() else [message_from_bytes(part.get_payload(decode=True) or b"")]
     if str(part.get("Content-Transfer-Encoding", "")).strip().lower() in ("base64", "quoted-printable"):
         inner = _decoded(part, inner)  # against the rules
-    if kind in _MAILS and depth < _MOST_NESTED:
+    if kind in _MAILS and depth < MOST_NESTED:
         for each in inner:
             text, own = _message(each, name, depth + 1)
             read.add(_Read(messages=["\n" + text], notices=own.notices, left_out=own.left_out))

@@ -19,7 +19,7 @@ _WITH_SECONDS = re.compile(r"s|\[s", re.IGNORECASE)
 
 #: The name of a colour in a format, and the signs of a negative number.
 _COLOUR = re.compile(r"\[(?:black|blue|cyan|green|magenta|red|white|yellow|color\s*\d+)\]", re.IGNORECASE)
-_SIGNS = re.compile(r"[-\u2212(]")
+_SIGNS = re.compile(r"[-\u2212\u2013(]")
 
 #: A character of XML that a workbook cannot hold as it is.
 _ESCAPED = re.compile(r"_x([0-9A-Fa-f]{4})_")
@@ -101,9 +101,10 @@ def _number(value: float, number_format: str) -> str:
 
 
 def _is_only_coloured(negative: str, positive: str) -> bool:
-    """Return whether a format of negative numbers has a colour, and neither a sign nor a text of its own."""
+    """Return whether only a colour marks negative numbers: they have neither a sign nor a text of their own."""
     own, others = map(_texts, (negative, positive))
-    return _COLOUR.search(negative) is not None and own <= others and not any(map(_SIGNS.search, own))
+    is_coloured = _COLOUR.search(f"{negative}{positive}") is not None
+    return is_coloured and own <= others and not any(map(_SIGNS.search, own))
 
 
 def _texts(section: str) -> set[str]:

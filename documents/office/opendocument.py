@@ -62,6 +62,9 @@ _NEXT_LINE = re.compile(r"</pre>\s*<pre>")
 #: Frames of a slide's notes, and of the slide, that say what every slide says.
 _OF_ALL_SLIDES = ("page-number", "date-time", "header", "footer")
 
+#: The sign of a negative number, and the first digit or sign of a currency of a text in HTML.
+_SIGN, _DIGIT = re.compile(r"[-\u2212\u2013(]"), re.compile(r"((?:^|>)\s*)([^<>\s])")
+
 #: What says that a row or column is hidden; and the HTML of a cell without text.
 _HIDDEN, _BARE = ("collapse", "filter"), re.compile(r"(?:\s|<(?!img)[^<>]*>)*")
 
@@ -128,6 +131,7 @@ class _Grid:
     merged: list[Merged] = field(default_factory=list)
     hidden: list[int] = field(default_factory=list)
     columns: set[int] = field(default_factory=set)
+    styles: list[tuple[int, str]] = field(default_factory=list)  # of the cells of columns, up to a column each
     n_rows: int = 0
     n_columns: int = 0
 
@@ -346,17 +350,23 @@ class _OpenDocument:
         if attribute(node, "visibility") in _HIDDEN:
             grid.columns |= {*range(grid.n_columns, grid.n_columns + min(number, _MOST_COPIES))}
         grid.n_columns += number
+        grid.styles.append((grid.n_columns, attribute(node, "default-cell-style-name")))
 
     def _row(self, node: Element) -> None:
         """Put the cells of a row into the grid. Of the hidden ones, those that are merged may be shown elsewhere."""
         grid, number = self.grid, whole(node, "number-rows-repeated")
         is_hidden, row, column = attribute(node, "visibility") in _HIDDEN, dict[int, str](), 0
+        of_row = attribute(node, "default-cell-style-name")
         for cell in node:
             n_columns = whole(cell, "number-columns-repeated")
             if element_name(cell) == "table-cell":
                 across, down = (whole(cell, f"number-{kind}-spanned") for kind in ("columns", "rows"))
                 is_visible = not (is_hidden or column in grid.columns)
-                text = self._cell(cell) if is_visible or across * down > 1 else escape(words(cell) or _value(cell))
+                if is_visible or across * down > 1:
+                    of_column = next((style for stop, style in grid.styles if column < stop), "")
+                    text = self._cell(cell, of_row or of_column)
+                else:
+                    text = escape(words(cell) or _value(cell))
                 if text:
                     row |= dict.fromkeys(range(column, column + self._copies([text], n_columns)), text)
                 if text and across * down > 1:
@@ -368,12 +378,14 @@ class _OpenDocument:
             grid.hidden += [place] if is_hidden else []
         grid.n_rows += number
 
-    def _cell(self, node: Element) -> str:
+    def _cell(self, node: Element, default_style: str) -> str:
         """Return a cell as HTML; nothing if it has neither text nor the description of a picture."""
-        inner = _ONE_ITEM.sub(r"\1", self._inner(node))
+        inner, style = self._inner(node), attribute(node, "style-name") or default_style
+        inner = _ONE_ITEM.sub(r"\1", inner)
         text = ("" if _BARE.fullmatch(inner) else inner) if inner else escape(_value(node))
-        is_struck = self.styles.is_struck("table-cell", attribute(node, "style-name"))
-        return f"<del>{text}</del>" if text and is_struck else text
+        if self.styles.is_coloured(style) and attribute(node, "value").startswith("-") and not _SIGN.search(text):
+            text = _DIGIT.sub(r"\1-\2", text, count=1)
+        return f"<del>{text}</del>" if text and self.styles.is_struck("table-cell", style) else text
 
     def _copies(self, cells: Collection[str], number: int) -> int:
         """Return how often cells are repeated, if there is room for that."""

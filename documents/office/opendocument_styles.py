@@ -16,6 +16,9 @@ _FORMS = {"1": "decimal", "a": "lowerLetter", "A": "upperLetter", "i": "lowerRom
 #: Names of styles of code.
 _OF_CODE = ("Preformatted_20_Text", "Preformatted Text", "Source_20_Code", "Source_20_Text")
 
+#: Formats of numbers. One for negative numbers names another for the rest.
+_NUMBERS = ("number-style", "currency-style", "percentage-style")
+
 #: The properties of the text of a style.
 _TEXT = "text-properties"
 
@@ -46,6 +49,7 @@ class Styles:
         self._styles: dict[tuple[str, str], Element] = {}
         self._lists: dict[str, Element] = {}
         self._levels: dict[str, dict[int, _Level]] = {}  # of the lists that were asked for
+        self._coloured: set[str] = set()  # formats of numbers that are negative
         self._strikes: dict[tuple[str, str], bool] = {}  # of the styles that were asked for
         self.pages = {"Standard"}  # the kinds of pages that paragraphs begin
         self.master_pages: list[Element] = []
@@ -59,6 +63,8 @@ class Styles:
                 self._lists[attribute(node, "name") if name == "list-style" else ""] = node
             elif name == "master-page":
                 self.master_pages.append(node)
+            elif name in _NUMBERS and any(attribute(each, "color") for each in node if element_name(each) == _TEXT):
+                self._coloured.add(attribute(node, "name"))
             elif name == "layer" and attribute(node, "display") == "none":
                 self.hidden_layers.add(attribute(node, "name"))
 
@@ -116,6 +122,10 @@ class Styles:
             lines = (self.value(family, name, f"text-line-through-{kind}") for kind in ("style", "type"))
             self._strikes[family, name] = next(filter(None, lines), "none") != "none"
         return self._strikes[family, name]
+
+    def is_coloured(self, cell: str) -> bool:
+        """Return whether a style of cells shows negative numbers in a colour."""
+        return bool(self._coloured) and self.value("table-cell", cell, "data-style-name") in self._coloured
 
     def _levels_of(self, style: str) -> dict[int, _Level]:
         if style not in self._levels:

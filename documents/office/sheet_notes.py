@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 from xml.etree.ElementTree import Element
 
 from ..archive import Archive
+from ..html.formulas import formula
 from ..left_out import LeftOut
 from ..markdown import as_text
+from ..scripts import Run, with_marks
 from ..xml_text import attribute, element_name
 from .hidden_shapes import remove_hidden_shapes
 from .package import links_of
@@ -39,6 +42,22 @@ def remark(node: Element, about: str = "") -> str:
     return f"[Remark{about}: {text}]" if text else ""
 
 
+def drawn_words(paragraph: Any) -> str:
+    """Return a paragraph of a drawing or slide in a line, with marks of powers and struck-out text, formulas in TeX."""
+    runs: list[Run] = []
+    for node in paragraph:
+        name = element_name(node)
+        if name in ("r", "fld"):
+            text = "".join(each.text or "" for each in node.iter() if element_name(each) == "t")
+            about = node.find("{*}rPr")
+            height, strike = ("" if about is None else about.get(key) or "" for key in ("baseline", "strike"))
+            side = 0 if not height.strip("-0%.") else -1 if height.startswith("-") else 1
+            runs.append(Run(text, side, strike not in ("", "noStrike")))
+        else:
+            runs.append(Run(" " if name == "br" else formula(node) if name in ("m", "oMath", "oMathPara") else ""))
+    return " ".join(with_marks(runs).split())
+
+
 def _remarks(root: Element) -> Iterator[str]:
     """Yield remarks; those in threads are repeated for old programs, with words that say so."""
     for node in root.iter():
@@ -52,9 +71,8 @@ def _boxes(node: Element, left_out: LeftOut) -> Iterator[str]:
     """Yield the paragraphs of text boxes, without what old programs show instead of what they do not know."""
     name = element_name(node)
     if name == "p":
-        text = "".join(each.text or "" for each in node.iter() if element_name(each) == "t")
-        if text.strip():
-            yield as_text(" ".join(text.split()))
+        if text := drawn_words(node):
+            yield as_text(text)
         return
     left_out["picture"] += name == "pic"
     left_out["chart"] += name == "chart"

@@ -33,6 +33,12 @@ _CODES = re.compile(r'&(?:"[^"]*"|K[\dA-F]{6}|\d+|.)')
 
 _TRUE = ("1", "true")
 
+#: The formula of a cell, and its value.
+_FORMULA, _VALUE = (f"{{http://schemas.openxmlformats.org/spreadsheetml/2006/main}}{name}" for name in "fv")
+
+#: What a file writes before the names of newer functions, and Excel does not show.
+_NEWER = re.compile(r"\b(?:_xl(?:fn|ws|pm|udf)\.)+")
+
 #: What says that a sheet is calculated when it is opened. A workbook says so for all of its sheets.
 _CALCULATED_ON_LOAD = re.compile(rb"""sheetCalcPr\s[^>]*fullCalcOnLoad\s*=\s*["'](?:1|true)["']""")
 
@@ -199,24 +205,24 @@ class _Cells:
         except (ValueError, IndexError, OverflowError):  # one cell does not make a file unreadable
             column = self.values.col_counter
             self.values.col_counter += column == before
-            text = node.findtext("{*}v", "") if node.get("t", "n") in ("n", "d", "b") else UNREADABLE
+            text = node.findtext(_VALUE, "") if node.get("t", "n") in ("n", "d", "b") else UNREADABLE
             return self.values.col_counter, text, "str", 0
         return cell["column"], cell["value"], cell["data_type"], cell["style_id"]
 
     def _formula(self, node: Element) -> str:
         """Return the formula of a cell; nothing without it, and if openpyxl cannot read it."""
-        if node.find("{*}f") is None:
+        if node.find(_FORMULA) is None:
             return ""
         from openpyxl.utils.cell import range_boundaries
 
         try:
             formula = self._formulas.parse_cell(node)["value"]
-            if isinstance(formula, str):
-                return formula
-            self._arrays.append((range_boundaries(formula.ref), formula.text))
+            text = _NEWER.sub("", formula if isinstance(formula, str) else formula.text)
+            if text and not isinstance(formula, str):
+                self._arrays.append((range_boundaries(formula.ref), text))
         except Exception:  # openpyxl trusts its input: it may raise anything
             return ""
-        return str(formula.text)
+        return text
 
     def _formula_around(self, row: int, column: int) -> str:
         """Return the formula of several cells that gives a cell its value; nothing without it."""
@@ -226,7 +232,7 @@ class _Cells:
 
 def _is_zero(node: Element) -> bool:
     """Return whether the value of a cell is 0, before a format makes it a date or a time."""
-    return not (node.findtext("{*}v") or "0").strip("-0.")
+    return not (node.findtext(_VALUE) or "0").strip("-0.")
 
 
 def _sheet(archive: Archive, path: str, title: str, cells: _Cells, left_out: LeftOut) -> str:

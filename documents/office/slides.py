@@ -11,12 +11,10 @@ from typing import Any
 from ...errors import OctavoError
 from ..archive import Archive
 from ..document import Document
-from ..html.formulas import formula
 from ..html.list_numbers import in_form
 from ..left_out import LeftOut
 from ..markdown import as_text, document_of
 from ..markdown_table import markdown_table, repeat_merged
-from ..scripts import Run, with_marks
 from ..xml_text import attribute, element_name
 from .charts import chart_rows, chart_titles
 from .docx_drawings import diagram_texts
@@ -24,7 +22,7 @@ from .docx_styles import CODE_FONT
 from .hidden_shapes import remove_hidden_shapes
 from .package import office_package
 from .reading_order import Box, in_reading_order
-from .sheet_notes import remark
+from .sheet_notes import drawn_words, remark
 
 _DRAWING = "{http://schemas.openxmlformats.org/drawingml/2006/main}"
 _COMPATIBLE = "{http://schemas.openxmlformats.org/markup-compatibility/2006}"
@@ -153,23 +151,7 @@ def _spans(cell: Any) -> tuple[int, int]:
 
 def _text(frame: Any) -> str:
     """Return the paragraphs of a frame, one a line."""
-    return "\n".join(filter(None, map(_words, frame.paragraphs)))
-
-
-def _words(paragraph: Any) -> str:
-    """Return the text of a paragraph, with marks of powers and struck-out text, and with its formulas in TeX."""
-    runs: list[Run] = []
-    for node in paragraph._p:
-        name = element_name(node)
-        if name in ("r", "fld"):
-            text = "".join(each.text or "" for each in node.iter(f"{_DRAWING}t"))
-            about = node.find(f"{_DRAWING}rPr")
-            height, strike = ("" if about is None else about.get(key) or "" for key in ("baseline", "strike"))
-            side = 0 if not height.strip("-0%.") else -1 if height.startswith("-") else 1
-            runs.append(Run(text, side, strike not in ("", "noStrike")))
-        else:
-            runs.append(Run(" " if name == "br" else formula(node) if name in ("m", "oMath", "oMathPara") else ""))
-    return " ".join(with_marks(runs).split())
+    return "\n".join(filter(None, (drawn_words(paragraph._p) for paragraph in frame.paragraphs)))
 
 
 def _lines(frame: Any) -> str:
@@ -179,7 +161,7 @@ def _lines(frame: Any) -> str:
     forms: dict[int, str] = {}
     for paragraph in frame.paragraphs:
         about = paragraph._p.find(f"{_DRAWING}pPr")
-        level, text = int(0 if about is None else about.get("lvl") or 0), _words(paragraph)
+        level, text = int(0 if about is None else about.get("lvl") or 0), drawn_words(paragraph._p)
         numbered = [] if about is None else about.findall(f"{_DRAWING}buAutoNum")
         form = "".join(map(str, sorted(numbered[0].items()))) if numbered else ""
         for deeper in [each for each in counts if each > level or (each == level and forms[level] != form)]:

@@ -76,6 +76,7 @@ class FolderTask(AnyTask):
 
     metric = "has the answer"
     samples = 60
+    is_timed = True
     is_alone: ClassVar[bool] = False
     is_whole: ClassVar[bool] = False
 

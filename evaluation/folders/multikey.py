@@ -11,7 +11,7 @@ from ...errors import OctavoError
 from ...runtime.llama import Llama
 from ...runtime.methods.parameters import parameter
 from ..prose import prose_of
-from ..tasks.niah import NEEDLE, ONE
+from ..tasks.niah import NEEDLE, ONE, SHORTEST
 from ..tasks.ruler import NUMBER, WORD, Page
 from ..tasks.task import NOVEL
 from .folder_task import Asked, Folder, FolderTask, document_name, documents_with
@@ -37,6 +37,8 @@ class FolderMultikey(FolderTask):
         rng, n_keys = np.random.default_rng([seed, depth]), self.keys * self.documents
         if n_samples > n_keys:
             raise OctavoError(f"The documents have {n_keys} keys: give fewer --samples, or more keys.")
+        if self.keys * SHORTEST > depth:
+            raise OctavoError(f"{depth:,} tokens have no room for {self.keys:,} paragraphs: give larger --depths.")
         page = Page(llama, prose_of(llama, data))
         keys, values = page.draw(WORD, n_keys, rng), page.draw(NUMBER, n_keys, rng)
         needles = [NEEDLE.format(kind=NUMBER, key=key, value=value) for key, value in zip(keys, values, strict=True)]

@@ -21,6 +21,8 @@ class LlamaBench(Peer):
         Tokens to decode after a text.
     """
 
+    decodes_in_turn = False
+
     def __init__(
         self,
         program: str,

@@ -1,7 +1,8 @@
 """Run llama.cpp's server by its `/completion`: one of xllamacpp's, in this process, or a program that the user built.
 
 The prompt grows by the tokens of `octavo bench`, and the server keeps its sequence. So each request computes the new
-tokens alone, and the server's own clock measures that.
+tokens alone, and the server's own clock measures that. It would keep the tokens that were decoded, too, which come next
+in the text: it forgets them by a request that ends before them.
 """
 
 from __future__ import annotations
@@ -42,22 +43,25 @@ class Completions(EvaluatingPeer):
         self.complete, self.build, self.n_vocab = complete, build, n_vocab
         self.tokens: list[int] = []
 
-    def _request(self, prompt: list[int], n_probs: int = 0) -> dict[str, Any]:
-        body = {"prompt": prompt, "n_predict": 1, "cache_prompt": True, "n_probs": n_probs, "temperature": 0.0}
+    def _request(self, prompt: list[int], n_probs: int = 0, known: bool = True) -> dict[str, Any]:
+        body = {"prompt": prompt, "n_predict": 1, "cache_prompt": known, "n_probs": n_probs, "temperature": 0.0}
         answer = self.complete({**body, "samplers": ["temperature"], "ignore_eos": True})
         if "timings" not in answer:
             raise Cannot(f"it answers {json.dumps(answer)[:200]}")
         return answer
 
     def evaluate(self, tokens: list[int]) -> float:
+        known = bool(self.tokens)
         self.tokens += tokens
-        timings = self._request(self.tokens)["timings"]
-        if timings["prompt_n"] > len(tokens):
+        timings = self._request(self.tokens, known=known)["timings"]
+        if timings["prompt_n"] != len(tokens):
             raise Cannot(f"it read {timings['prompt_n']:,} tokens where {len(tokens):,} were new")
         return float(timings["prompt_ms"]) / 1e3
 
     def back(self, length: int) -> int:
         del self.tokens[length:]
+        if self.tokens:
+            self._request(self.tokens)
         return length
 
     def scores(self, tokens: list[int], lengths: list[int], path: str) -> None:

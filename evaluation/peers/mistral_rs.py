@@ -28,6 +28,8 @@ class MistralRs(Peer):
         Folder for a file.
     """
 
+    decodes_in_turn = False
+
     def __init__(self, model: str, n_vocab: int, n_most: int, cache_type: str, folder: str, **_: Any) -> None:
         import mistralrs
 
@@ -38,7 +40,13 @@ class MistralRs(Peer):
         template.write_text(_TEMPLATE)
         path = Path(model).resolve()
         which = mistralrs.Which.GGUF(quantized_model_id=str(path.parent), quantized_filename=path.name)
-        self.runner = mistralrs.Runner(which, max_seqs=1, jinja_explicit=str(template), token_source="none")
+        self.runner = mistralrs.Runner(
+            which,
+            max_seqs=1,
+            prefix_cache_n=0,  # sequences that it keeps: a text that begins as one before is read again, too
+            jinja_explicit=str(template),
+            token_source="none",
+        )
         self.text: list[int] = []
         self.decoded: list[float] = []
         self.build = f"mistral.rs {getattr(mistralrs, '__version__', '')}".strip()

@@ -28,6 +28,7 @@ class OpenVino(Peer):
         self.genai, self.to_tensor = openvino_genai, openvino.Tensor
         scheduler = openvino_genai.SchedulerConfig()
         scheduler.max_num_batched_tokens, scheduler.max_num_seqs = _ALL, 1
+        scheduler.enable_prefix_caching = False  # a text that begins as one before is read again, too
         if sparse:
             mode = openvino_genai.SparseAttentionMode.XATTENTION
             scheduler.use_sparse_attention = True

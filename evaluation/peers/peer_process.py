@@ -28,9 +28,12 @@ class Peer(ABC):
     ----------
     build : str
         What is known of the engine's version and build.
+    decodes_in_turn : bool
+        Whether `decode` computes while it is waited for, and not before: else its energy is unknown.
     """
 
     build: str
+    decodes_in_turn = True
 
     @abstractmethod
     def read(self, tokens: list[int], last: bool) -> float:
@@ -109,6 +112,7 @@ def serve(load: Callable[..., Peer]) -> None:
                 else:
                     result = getattr(peer, method)(**request)
                 reply = {"result": result, "peak_resident_bytes": peer.peak_resident_bytes()}
+                reply["decodes_in_turn"] = peer.decodes_in_turn
             except Exception as problem:  # whatever the engine raises is its answer
                 reply = {"cannot": _sentence(problem)}
             replies.write(json.dumps(reply) + "\n")

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...errors import OctavoError
 from ...runtime.methods.parameters import parameter
 from ..samples import Text
 from .ruler import Page, Ruler
@@ -64,13 +63,10 @@ class CommonWords(Ruler):
 
         order = int(rng.integers(2**32))
         n = bisect_right(range(1, len(others) + 1), depth - len(begin), key=lambda n: len(listed(n)))
+        if n == len(others):
+            raise page.too_few_words(f"a list of {depth:,} tokens")
         if n == 0:
             raise self.too_small(depth)
-        if n == len(others):
-            raise OctavoError(
-                f"{page.prose.path} has too few words for a list of {depth:,} tokens: give a longer text with --data, "
-                "or smaller --depths."
-            )
         return Text(begin + listed(n), [page.ask(question, prefix, names)])
 
 

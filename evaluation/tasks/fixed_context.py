@@ -66,6 +66,7 @@ class FixedContext(Task):
     samples = 60
     data = QUESTIONS
     own_depths = True
+    is_timed = True
     in_batches = True
     extra_figures = ("exact_match", "contains_answer", "first_token_s", "seconds")
 

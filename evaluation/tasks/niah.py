@@ -31,7 +31,7 @@ _ALL_ARE = "The special magic {kind}s for {keys} mentioned in the provided text 
 _QUESTIONS = 10
 
 #: A needle takes more tokens than this.
-_SHORTEST = 12
+SHORTEST = 12
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,10 @@ class Niah(Ruler):
         """Hide the needles at random places, and ask for their keys (see `Ruler.text`)."""
         begin, fills = page.begin(_INSTRUCTION.format(kind=self.value)), self.haystack == NEEDLES
         room = depth - len(begin)
-        n_keys = max(room // _SHORTEST, 0) if fills else max(self.keys, self.queries)
+        least = self.queries if fills else max(self.keys, self.queries)
+        if least * self.values * SHORTEST > room:
+            raise self.too_small(depth)
+        n_keys = room // (self.values * SHORTEST) if fills else least
         keys, values = page.draw(self.key, n_keys, rng), page.draw(self.value, n_keys * self.values, rng)
         needles = [self._needle(page, keys[i // self.values], value) for i, value in enumerate(values)]
         if fills:

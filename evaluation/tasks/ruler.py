@@ -77,7 +77,14 @@ class Page:
         ----------
         kind : str
             WORD (two words joined), NUMBER (seven digits) or UUID_.
+
+        Raises
+        ------
+        OctavoError
+            The prose has too few words to make so many different ones of.
         """
+        if kind == WORD and n > len(self.words) ** 2:
+            raise self.too_few_words(f"{n:,} different pairs")
         made: dict[str, None] = {}
         while len(made) < n:
             if kind == NUMBER:
@@ -93,6 +100,13 @@ class Page:
     def words(self) -> list[str]:
         """Return all words of the prose with four to nine small letters."""
         return sorted(set(re.findall(r"\b[a-z]{4,9}\b", self.prose.text)))
+
+    def too_few_words(self, wanted: str) -> OctavoError:
+        """Return the error for prose with fewer words than a task draws."""
+        return OctavoError(
+            f"{self.prose.path} has {len(self.words):,} different words of four to nine small letters (a to z), too "
+            f"few for {wanted}: give a longer text with --data, in English, or smaller --depths."
+        )
 
 
 @dataclass(frozen=True)

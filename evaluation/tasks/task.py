@@ -37,6 +37,8 @@ class AnyTask(Parameters, ABC):
         Whether a higher score is better.
     own_depths : bool
         Whether the texts have lengths of their own.
+    is_timed : bool
+        Whether figures have seconds, which depend on the machine.
     """
 
     metric: ClassVar[str]
@@ -44,6 +46,7 @@ class AnyTask(Parameters, ABC):
     data: ClassVar[Path | None]
     higher_is_better: ClassVar[bool] = True
     own_depths: ClassVar[bool] = False
+    is_timed: ClassVar[bool] = False
 
     def content(self, data: Path) -> str:
         """Return the content of a data file, and of the files that it names; results depend on it.

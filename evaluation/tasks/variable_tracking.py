@@ -25,6 +25,9 @@ _LETTERS = np.array(list("ABCDEFGHIJKLMNOPQRSTUVWXYZ"))
 #: Letters of a variable's name.
 _NAME = 5
 
+#: An assignment takes more tokens than this.
+_SHORTEST = 4
+
 
 @dataclass(frozen=True)
 class VariableTracking(Ruler):
@@ -45,6 +48,8 @@ class VariableTracking(Ruler):
 
     def text(self, page: Page, depth: int, most: int, rng: np.random.Generator) -> Text:
         """Hide the assignments of each chain in order, at random places (see `Ruler.text`)."""
+        if self.chains * (self.hops + 1) * _SHORTEST > depth:
+            raise self.too_small(depth)
         chains = self._chains(rng, self.chains + 1)
         begin = page.begin(f"{self._example(rng, *chains.popitem())}\n\n{_INSTRUCTION}\n")
         hidden: list[tuple[float, list[int]]] = []

@@ -93,7 +93,8 @@ class _Answers:
         if options.sources and documents:
             found = session.sources()
             response.response_json["sources"] = [passage.as_json() for passage in found]
-            yield (_SOURCES + "".join(map(_source, found)) if found else f"{_SOURCES}None: check this answer.")
+            lines = [_source(passage, session.names) for passage in found]
+            yield _SOURCES + ("".join(lines) or "None: check this answer.")
 
     def _open(self, how: Any, options: Options) -> Any:
         """Return the conversation for documents, a system message and options; the one before, if it is the same."""
@@ -200,8 +201,9 @@ def _chain(messages: list[Message]) -> tuple[str, list[dict[str, str]], list[Pat
     return system, history, documents
 
 
-def _source(passage: Any) -> str:
-    """Return the line of a source."""
+def _source(passage: Any, names: dict[str, str]) -> str:
+    """Return the line of a source, with its document where several have names."""
+    name = names.get(passage.document, "") if passage.document else ""
     page = f"page {passage.page}" if passage.page else ""
-    where = ", ".join(filter(None, (page, passage.heading, f"line {passage.line:,}")))
+    where = ", ".join(filter(None, (name, page, passage.heading, f"line {passage.line:,}")))
     return f"- {where}: {passage.quote}\n"

@@ -236,9 +236,10 @@ class DocumentFinder:
 
     def _set_of(self, found: Sequence[ServedDocument]) -> DocumentSet:
         """Return the set of these documents: the last one, if it is equal. Another file may have a text by now."""
-        folders: dict[SourceText, Path] = {document: document.folder for document in found}
         last, now = self._set, [(document.version, document.folder) for document in found]
         if last is None or [(document.version, folder) for document, folder in last.folders.items()] != now:
+            named = self._documents.named_apart(found)
+            folders: dict[SourceText, Path] = {document: document.folder for document in named}
             llama, library = self._engine.llama, self._library
             last = self._set = DocumentSet(llama, library, folders, self._heads, lambda document: None)
         return last
@@ -288,7 +289,8 @@ class DocumentFinder:
     async def _kept(self, store: TextStore, found: Found) -> list[ServedDocument]:
         """Return documents whose texts are kept."""
         unread = [await self._keep(store, *named) for named in found.unread.items()]
-        return unread + [await self._keep_indexed(store, document) for document in found.read]
+        read = [await self._keep_indexed(store, document) for document in found.read]
+        return self._documents.named_apart([*unread, *read])
 
     async def _keep_again(self, found: Found) -> None:
         """Keep the texts of documents again: one of them is damaged."""

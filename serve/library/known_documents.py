@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ...library.background.reading_queue import QueuedDocument
-from ...library.expand_paths import composed
-from ...library.source_text import CHANGED
+from ...library.expand_paths import composed, distinct_names
+from ...library.source_text import CHANGED, GONE
 from ..request_error import RequestError, without_folders
 from .file_json import document_as_json, upload_as_json
 from .served_document import ServedDocument, origin_of
@@ -154,8 +154,8 @@ class KnownDocuments:
     def _named(self, reference: str) -> Sequence[_Named]:
         """Return the documents with an id, or else with a name, or in a folder, or with names that fit a pattern.
 
-        Of several with the same name, the newest counts, which is one that is being read if there is any. A
-        folder and a pattern return their documents by name, and parts in order.
+        A folder and a pattern return their documents by name, and parts in order. Raise RequestError if several files
+        of this machine have the name.
         """
         reading = {name: upload for name, upload in self.unread.items() if not upload.problem}
         reference = composed(self._uploads.copied(reference))
@@ -186,25 +186,44 @@ class KnownDocuments:
         return RequestError(f"There is no document {reference}: upload it to /v1/files first.", 404, "not_found")
 
     def _newest_named(self, name: str, reading: Mapping[str, QueuedDocument]) -> Sequence[_Named]:
-        """Return the document with a name, or all parts of it: the one that got the name last. None without one."""
+        """Return the document with a name, or all parts of it. None without one.
+
+        Of uploads with the same name, the last one counts. A file of this machine has the end of its path as a name,
+        too; raise RequestError if several files that are there have the name, and no upload does.
+        """
         found: list[tuple[float, Sequence[_Named]]] = []
+        paths = set[str]()
         for document_id, upload in reading.items():
             given = self._uploads.names_of(document_id)
-            if name in given or name == composed(upload.name):
+            if name in given or name == composed(upload.name) or self._ends_with(upload.path, name):
                 found.append((given.get(name, upload.asked), [(document_id, upload)]))
+                paths.add("" if name in given or upload.is_upload else upload.path)
         for document in self.read:
             given = self._uploads.names_of(document.id)
-            if name in given or name in map(composed, document.names):
+            is_at_end = any(self._ends_with(str(path), name) for path in (document.of_file, *document.copies))
+            if name in given or name in map(composed, document.names) or is_at_end:
                 made = datetime.fromisoformat(document.manifest["created"]).timestamp()
                 parts = [document] if name == composed(document.name) else document.parts(self._by_id[document.id])
-                found.append((given.get(name, made), [(each.id, each) for each in parts]))
+                at = given.get(name, 0.0 if document.state == GONE else made)
+                found.append((at, [(each.id, each) for each in parts]))
+                if document.state != GONE:
+                    paths.add("" if name in given or self._is_upload(document) else document.of_file)
+        if len(paths) > 1 and "" not in paths:
+            listed = ", ".join(sorted(distinct_names(paths).values()))
+            raise RequestError(f"Several documents are named {name}: {listed}. Give one of these names.")
         return max(found, key=lambda each: each[0], default=(0.0, []))[1]
 
+    def _ends_with(self, path: str, name: str) -> bool:
+        """Return whether a name is the end of the path of a file, and that is not an upload."""
+        return composed(path).endswith(f"/{name}") and not self._uploads.holds(path)
 
-def _place(named: _Named) -> tuple[str, int]:
+
+def _place(named: _Named) -> tuple[str, str, int]:
     """Return what documents are sorted by."""
     document = named[1]
-    return (document.file_name, document.offset) if isinstance(document, ServedDocument) else (document.name, 0)
+    if isinstance(document, ServedDocument):
+        return document.file_name, document.of_file, document.offset
+    return document.name, document.path, 0
 
 
 def _content_of(document_id: str) -> str:

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,8 @@ from ...convert.pipeline import prefill_attention_share
 from ...errors import OctavoError
 from ...library import catalogue
 from ...library.background.reading_queue import STOPPED, QueuedDocument, ReadingQueue, start_reader
+from ...library.document_parts import with_file_name
+from ...library.expand_paths import distinct_names
 from ...library.file_texts import FileTexts, forget_texts
 from ...library.reading_job import ReadingJob
 from ...library.source_text import SAME, SourceFile, SourceText, state_of_file
@@ -198,6 +201,17 @@ class ServedLibrary:
                 file = await asyncio.to_thread(find_upload, self.others, reference)
                 if file is not None:
                     await self.add_bytes(file.name, await asyncio.to_thread(file.read_bytes))
+
+    def named_apart(self, documents: Sequence[ServedDocument]) -> list[ServedDocument]:
+        """Return documents with names that distinguish files of one name, by their folders or the clients' ones."""
+        paths = {document.of_file: self._path_for_clients(document) for document in documents}
+        names = distinct_names(paths.values())
+        return [replace(each, name=with_file_name(each.name, names[paths[each.of_file]])) for each in documents]
+
+    def _path_for_clients(self, document: ServedDocument) -> str:
+        """Return the path of a file; an upload's has the folder from which a client uploaded it."""
+        path, folders = Path(document.of_file), self._folder.folders_of(document.id)
+        return str(path.parent.joinpath(*folders[:1], path.name)) if self._folder.holds(document.of_file) else str(path)
 
     async def open_at(self, document: ServedDocument) -> Context:
         """Open an indexed document. Raise OctavoError if its index is damaged."""

@@ -99,18 +99,18 @@ class DocumentAnswers:
         A part of a document that is longer than the context has no path, but a name. It stands for the document from
         the character on at which the part begins.
         """
+        from ...library.document_parts import with_file_name
+        from ...library.expand_paths import distinct_names
         from ...library.source_text import SourceFile
         from ...runtime.store.library_snapshot import LibrarySnapshot
 
-        snapshot = LibrarySnapshot(self._library)
+        snapshot, names = LibrarySnapshot(self._library), distinct_names(documents.values())
         origins = {str(path): (name, 0) for name, path in documents.items()}
         for name, path in documents.items():
             version = SourceFile(path, self._reading.extraction).version
             for entry in snapshot.texts_at(version) if version is not None else ():
                 if part := entry.get("part"):
-                    found = name, part[0]
-                    if origins.setdefault(entry["name"], found) != found:  # parts of two files have this name
-                        origins[entry["name"]] = entry["name"], 0
+                    origins[with_file_name(entry["name"], names[str(path)])] = name, part[0]
         return origins
 
     def _open(self, paths: Sequence[Path], progress: CallProgress) -> Session:

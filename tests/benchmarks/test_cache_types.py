@@ -1,9 +1,30 @@
 """benchmarks/cache_types.py: what it measures, with a tiny model."""
 
+import importlib
 from pathlib import Path
+
+import pytest
+
+from octavo.errors import OctavoError
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 TEXT = "A text of some length, about nothing in particular, that goes on and on. " * 5
+
+
+@pytest.mark.parametrize(
+    ("script", "options", "takes"),
+    [
+        ("cache_types", ["--tokens", "200", "--steps", "20"], "220"),
+        ("reading", ["--depths", "200,300"], "4,608"),
+        ("latent_selection", ["--depth", "200", "--steps", "8"], "208"),
+    ],
+)
+def test_a_text_that_is_too_short_is_refused(tiny_model, tmp_path, monkeypatch, script, options, takes):
+    monkeypatch.syspath_prepend(FOLDER)
+    (tmp_path / "text.txt").write_text("Too short.")
+    monkeypatch.setattr("sys.argv", [f"{script}.py", str(tmp_path / "text.txt"), "-m", str(tiny_model), *options])
+    with pytest.raises(OctavoError, match=rf"text.txt has \d+ tokens, and this takes {takes}: give a longer text\."):
+        importlib.import_module(script).main()
 
 
 def test_the_table_compares_each_type_with_f16(tiny_model, tmp_path, monkeypatch, capsys):

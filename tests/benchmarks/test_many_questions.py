@@ -40,9 +40,24 @@ def test_an_order_is_measured_once(script, monkeypatch, capsys, tmp_path):
 
     monkeypatch.setattr(script, "answers_of", answers_of)
 
-    def run(*orders):
-        options = ["-m", "model.gguf", "--attentions", "quest", "--questions", "2", "--orders", *orders]
-        monkeypatch.setattr(sys, "argv", ["many_questions.py", str(tmp_path), *options])
+    folder = tmp_path / "kept"
+    folder.mkdir()
+    for number in (0, 1):
+        (tmp_path / str(number)).mkdir()
+        (tmp_path / str(number) / "model.gguf").write_bytes(bytes([number]))
+
+    def run(*orders, model=0):
+        options = [
+            "-m",
+            str(tmp_path / str(model) / "model.gguf"),
+            "--attentions",
+            "quest",
+            "--questions",
+            "2",
+            "--orders",
+            *orders,
+        ]
+        monkeypatch.setattr(sys, "argv", ["many_questions.py", str(folder), *options])
         script.main()
         return capsys.readouterr().out.splitlines()[-1]
 
@@ -50,4 +65,9 @@ def test_an_order_is_measured_once(script, monkeypatch, capsys, tmp_path):
     assert "| 1 to 1 | 2 |" in run("0", "3")
     assert [name for name, _ in measured] == ["quest", "quest"]
     assert measured[0][1] != measured[1][1]
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["quest-2-0.json", "quest-2-3.json"]
+    run("0", model=1)
+    assert len(measured) == 3  # another model of the same name
+    monkeypatch.setattr(script, "__version__", "9.9")
+    run("0")
+    assert len(measured) == 4
+    assert sorted(path.name[-14:] for path in folder.iterdir()) == 3 * ["quest-2-0.json"] + ["quest-2-3.json"]

@@ -99,6 +99,8 @@ def test_results_as_json_csv_and_a_table(on_tiny, tmp_path):
             "data",
             "seed",
             "machine",
+            "cache_type",
+            "rope",
             "results",
             "left_out",
         )
@@ -164,10 +166,31 @@ def test_scores_from_0_to_1_have_a_verdict(on_tiny):
     heading, _, dense, quest = table.stdout.splitlines()[2:]
     assert "| to dense | standard error of that | at least | at most .02 lost | KL to dense |" in heading
     assert "| 0.000 | 0.000 | - | - | 0.0000 |" in dense
-    assert "| 0.000 | 0.000 | -0.582 | too few samples |" in quest
+    assert "| 0.000 | 0.000 | - | dense is below .1 |" in quest
     dense, quest = csv.DictReader(octavo(*arguments, "-o", "csv").stdout.splitlines())
-    assert (dense["verdict"], quest["verdict"]) == ("", "too few samples")
-    assert float(quest["at_least"]) == pytest.approx(-0.58157, abs=2e-5)
+    assert (dense["verdict"], quest["verdict"], quest["at_least"]) == ("", "dense is below .1", "")
+
+
+@pytest.mark.parametrize(
+    ("options", "head", "words"),
+    [
+        ([], ("f16", None), "tiny.gguf"),
+        (["--cache-type", "q4_0"], ("q4_0", None), "tiny.gguf, q4_0 cache"),
+        (["--rope-scaling", "yarn", "--rope-scale", "3"], ("f16", "yarn 3"), "tiny.gguf, yarn 3 rope scaling"),
+        (
+            ["--rope-scaling", "linear", "--rope-scale", "1.5", "--cache-type", "q8_0"],
+            ("q8_0", "linear 1.5"),
+            "tiny.gguf, q8_0 cache, linear 1.5 rope scaling",
+        ),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, list) else "",
+)
+def test_results_say_how_keys_and_values_were_computed(on_tiny, options, head, words):
+    arguments = ("perplexity", *on_tiny, *options, "--attention", "dense", "--depths", "300", "--samples", "1")
+    result = json.loads(octavo(*arguments, "-o", "json").stdout)
+    assert (result["cache_type"], result["rope"]) == head
+    heading = octavo(*arguments).stdout.splitlines()[0]
+    assert heading.startswith(f"perplexity (bits per character: lower is better): {words}, emma.txt, seed 0")
 
 
 def test_documents_have_columns_of_their_own(on_tiny, tmp_path):

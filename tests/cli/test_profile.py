@@ -114,6 +114,14 @@ def test_bad_options(on_tiny, arguments, message):
     fails(profile(*on_tiny, *arguments), 2, message)
 
 
+@pytest.mark.parametrize("option", [*zip(QUICK[1::2], QUICK[2::2], strict=True), ("--write-gates", "gates.tsv")])
+def test_options_of_heads_are_refused_without_heads(on_tiny, option):
+    """Except --tokens, which the layers have too."""
+    settings = on_tiny[: -len(QUICK)]
+    if option[0] != "--tokens":
+        fails(profile(*settings, *option), 2, f"{option[0]} is for the heads: add --heads.")
+
+
 def test_a_text_that_is_too_short(on_tiny):
     fails(profile(*on_tiny, "--recent", "600"), 1, "give 1,232 or more (--tokens), or fewer rows (--sinks, --recent).")
 

@@ -64,6 +64,49 @@ def test_mail_of_outlook_may_have_its_text_in_compressed_rtf_alone(tmp_path):
         read(tmp_path, ole(streams))
 
 
+ATTACHED = "__attach_version1.0_#0000000"
+INNER = "__substg1.0_3701000D"
+
+
+def message(subject, body, *attachments, sent=0, folder=(), head=32):
+    """The streams of a mail; an attachment is its name, or the keywords of a mail."""
+    properties = bytes(head) + struct.pack("<HHIQ", 0x40, 0x39, 0, sent)
+    streams = {(*folder, "__properties_version1.0"): properties}
+    for number, text in (("0037", subject), ("1000", body)):
+        streams[*folder, f"__substg1.0_{number}001F"] = text.encode("utf-16-le")
+    for number, each in enumerate(attachments):
+        place = (*folder, f"{ATTACHED}{number}")
+        if isinstance(each, str):
+            streams[*place, "__substg1.0_3707001F"] = each.encode("utf-16-le")
+        else:
+            streams |= message(*each, sent=sent, folder=(*place, INNER), head=24)
+    return streams
+
+
+def test_a_mail_attached_to_a_mail_of_outlook_is_read(tmp_path):
+    ticks = 133_600_000_000_000_000
+    inner = ("Re: Oil", "Paid.\r\n", "bill.pdf", ("Oil", "Forty crowns."))
+    text = read(tmp_path, ole(message("Fwd: Oil", "See below.", inner, "map.png", sent=ticks))).text
+    date = "Date: 2024-05-12 15:06 UTC"
+    assert text == (
+        f"# Fwd: Oil\n\n{date}\nAttachments: map.png\n\nSee below.\n\n"
+        f"# Re: Oil\n\n{date}\nAttachments: bill.pdf\n\nPaid.\n\n# Oil\n\n{date}\n\nForty crowns.\n"
+    )
+
+
+def test_mail_of_outlook_within_each_other_has_an_end_and_other_objects_have_their_name(tmp_path):
+    nested = ("10", "no")
+    for depth in range(9, 1, -1):
+        nested = (str(depth), "x", nested)
+    streams = message("1", "x", nested)
+    streams[f"{ATTACHED}1", INNER, "contents"] = b"a drawing"
+    streams[f"{ATTACHED}1", "__substg1.0_3001001F"] = "Drawing".encode("utf-16-le")
+    text = read(tmp_path, ole(streams)).text
+    assert [line for line in text.splitlines() if line[:1] == "#"] == [f"# {depth}" for depth in range(1, 10)]
+    assert text.splitlines()[2] == "Attachments: Drawing"
+    assert text.count("unnamed") == 1
+
+
 def record(kind, body):
     return struct.pack("<HH", kind, len(body)) + body
 
@@ -219,6 +262,26 @@ def test_text_boxes_of_old_sheets_are_read(tmp_path, boxes, lines):
     document = extract_document(tmp_path / "a.xls")
     assert document.text == "## Q1\n\n| Ship |\n| --- |\n" + "".join(f"\n{line}\n" for line in lines)
     assert document.notices == ()
+
+
+def shape(visibility):
+    """The record of a drawing: a shape with two properties, one of which says whether it is hidden."""
+    properties = struct.pack("<HIHI", 0x80, 7, 0x3BF, visibility)
+    inner = struct.pack("<HHIII", 0xA2, 0xF00A, 8, 1025, 0xA00) + struct.pack("<HHI", 0x23, 0xF00B, 12) + properties
+    return record(0xEC, struct.pack("<HHI", 0xF, 0xF004, len(inner)) + inner)
+
+
+def test_hidden_boxes_of_old_sheets_are_left_out_and_counted(tmp_path):
+    pytest.importorskip("xlrd")
+    place_of_text = record(0xEC, struct.pack("<HHI", 0, 0xF00D, 0))  # between an object and its text
+    text = struct.pack("<HH", 0x1B6, 20)
+    gone = drawn(6, 1, "gone").replace(text, place_of_text + text)
+    about = shape(0xA0002) + gone + shape(0xA0000) + drawn(6, 2, "shown") + shape(2) + drawn(6, 3, "too")
+    (tmp_path / "a.xls").write_bytes(workbook([(0, 0, "Ship")], about=about + shape(0x20002) + drawn(6, 4, "")))
+    document = extract_document(tmp_path / "a.xls")
+    assert document.text == "## Q1\n\n| Ship |\n| --- |\n\nshown\n\ntoo\n"
+    assert document.notices == ("a.xls has 1 hidden shape: octavo leaves it out.",)
+    assert place_of_text in gone
 
 
 def test_pictures_and_charts_of_old_sheets_are_told(tmp_path):

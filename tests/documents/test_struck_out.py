@@ -41,6 +41,10 @@ RENT = "The rent is ~~900~~ 950"
         ("<p>The rent is <span style='text-decoration: line-through'></span>950", "The rent is 950"),
         ("<p>The rent is <span style='display:block;text-decoration:line-through'>900</span>950",
          "The rent is\n~~900~~\n950"),
+        ("<div style='text-decoration: line-through'><p>a <b>b</b></p><ul><li>c<br>d</ul></div><p>e",
+         "~~a **b**~~\n\n- ~~c~~\n  ~~d~~\n\ne"),
+        ("<del><p>a</p><p><b>b</b></p></del>", "~~a~~\n\n~~**b**~~"),
+        ("<p><b>a <s>b<br>c</s> d</b>", "**a ~~b~~\n~~c~~ d**"),
         ("<pre style='text-decoration: line-through'>a</pre><p>950", "```\na\n```\n\n950"),
     ],
 )  # fmt: skip
@@ -147,6 +151,21 @@ def test_struck_out_paragraphs_and_cells_of_opendocument(tmp_path):
     body = f'<o:text><text:p text:style-name="P">The rent is 900</text:p>{table}</o:text>'
     text = opendocument(tmp_path, body, styled("P", "paragraph", LINE), styled("C", "table-cell", LINE))
     assert text == "~~The rent is 900~~\n\n| Rent | ~~900~~ | 950 |\n| --- | --- | --- |\n"
+
+
+def test_cells_of_opendocument_have_the_style_of_their_column(tmp_path):
+    columns = "".join(f'<table:table-column table:default-cell-style-name="{style}"/>' for style in ("", "C", "N"))
+    cells = "".join(
+        f'<table:table-cell o:value-type="float" o:value="{value}" {about}><text:p>{text}</text:p></table:table-cell>'
+        for value, about, text in (("1", "", "1"), ("900", "", "900"), ("-5.5", "", "kr 5.50"), ("-7", "", "(7)"))
+    )
+    row = f"<table:table-row>{cells}</table:table-row>"
+    colour = 'xmlns:fo="f" fo:color="#ff0000"'
+    number = f'<n:number-style xmlns:n="n" style:name="F"><style:text-properties {colour}/></n:number-style>'
+    red = '<style:style style:name="N" style:family="table-cell" style:data-style-name="F"/>'
+    body = f'<o:spreadsheet><table:table table:name="A">{columns}{row}</table:table></o:spreadsheet>'
+    text = opendocument(tmp_path, body, styled("C", "table-cell", LINE), number, red)
+    assert text.splitlines()[2] == "| 1 | ~~900~~ | -kr 5.50 | (7) |"
 
 
 @pytest.mark.parametrize(

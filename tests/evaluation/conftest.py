@@ -5,6 +5,14 @@ import pytest
 import octavo
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _benchmarks_warm_up_at_once():
+    """Spare tests of figures that nobody reads a third of a second for each engine."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("octavo.evaluation.bench._WARM_UP_S", 0)
+        yield
+
+
 @pytest.fixture(scope="session")
 def llama(tiny_model):
     """The tiny model: about a token a character."""

@@ -2,9 +2,11 @@
 
 import csv
 import io
+import itertools
 import json
 from datetime import datetime
 from itertools import product
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -12,9 +14,13 @@ from click.testing import CliRunner
 from helpers import tiny_models
 from helpers.slow_compiling import SECONDS, compile_slowly
 
+from octavo import OctavoError
 from octavo.cli.bench import as_csv, as_markdown, bench
 from octavo.convert.pipeline import ATTENTION_SHARE
+from octavo.evaluation.bench import Bench
+from octavo.evaluation.bench_plot import draw
 from octavo.evaluation.bench_rows import compare
+from octavo.evaluation.engines import Engine
 from octavo.runtime.context import Context
 from octavo.runtime.methods.attention import Attention
 from octavo.system.files import sha256_of
@@ -194,7 +200,7 @@ def test_the_table_shows_what_was_not_timed_as_a_dash_and_how_caches_were_filled
         assert (line.split(" | ")[place] == "-") == (row["prefill_tokens_per_s"] is None)
     assert heading.endswith(
         {
-            "prefill": filled["software"]["date"][:10],
+            "prefill": f"{filled['software']['date'][:10]}; KL is of the steps alone, not of a sparse reading",
             "copy": "; llama.cpp's keys and values are a copy of octavo's",
             "random": "; text, keys and values are random",
         }[filled["settings"]["fill"]]
@@ -222,6 +228,7 @@ def test_bytes_of_q8_0_are_counted(quantised):
     for row in (llama_cpp, dense):
         assert 1500 < row["bytes_read_per_token"] / row_bytes[row["attention"]] < 1515
     assert llama_cpp["kv_bytes"] == 1792 * row_bytes["llama.cpp"]
+    assert quantised["results"][0]["kv_bytes"] == 512 * row_bytes["llama.cpp"]  # at 300 tokens
     assert dense["kv_bytes"] == 7 * 256 * row_bytes["dense"]
     assert squeezed["bytes_read_per_token"] < 0.5 * dense["bytes_read_per_token"]
 
@@ -230,6 +237,12 @@ def test_the_heading_names_the_type_that_is_not_f16(result, quantised):
     headings = [as_markdown(each).splitlines()[0] for each in (result, quantised)]
     assert not headings[0].endswith("q8_0")
     assert headings[1].endswith("; keys and values are q8_0")
+    swept = {**quantised, "results": [{**row, "threads": 1 + i % 2} for i, row in enumerate(quantised["results"])]}
+    assert as_markdown(swept).splitlines()[0].endswith("; keys and values are q8_0")
+    other = {**quantised["results"][0], "attention": "openvino", "cache_type": "u8"}
+    mixed = as_markdown({**quantised, "results": [*quantised["results"], other]}).splitlines()
+    assert not mixed[0].endswith("q8_0")
+    assert mixed[-1].startswith("| u8 | openvino")
 
 
 def test_a_head_that_llama_cpp_cannot_keep_as_q8_0_is_told(tmp_path):
@@ -278,6 +291,11 @@ def test_a_text_that_is_too_short_is_refused_with_both_numbers(tiny_model, tmp_p
         (["--fill", "random", "--cache-type", "q8_0"], "--fill random gives engines f16 keys and values"),
         (["--cache-type", "q4_1"], "'q4_1' is not one of 'f16', 'q8_0', 'q4_0'"),
         (["--attention", "dense,magic"], "There is no attention named 'magic'"),
+        (["--attention", "auto,auto"], "--attention names auto twice: name it once."),
+        (["--attention", "llama.cpp,dense,llama.cpp"], "--attention names llama.cpp twice"),
+        (["--attention", "dense,quest:tokens=64,quest,quest:tokens=64"], "--attention names quest:tokens=64 twice"),
+        (["-t", "2,1,2"], "-t names 2 twice"),
+        (["--cache-type", "f16,f16"], "--cache-type names f16 twice"),
     ],
 )
 def test_wrong_use_exits_with_2(arguments, message):
@@ -308,6 +326,71 @@ def test_a_sweep_measures_each_number_of_threads_with_each_type(tiny_model, tmp_
     assert {line["machine.before.times_throttled"] for line in lines} == {
         "" if (count := swept["machine"]["before"]["times_throttled"]) is None else str(count)
     }
+
+
+def test_what_a_sweep_has_measured_is_kept_when_a_later_run_fails(tmp_path):
+    """llama.cpp keeps no heads of 80 numbers as q8_0."""
+    model = tiny_models.write_model(tmp_path / "odd.gguf", "llama", n_layer=1, head_dim=80)
+    swept = measure(model, "--depths", "64", "-n", "1", "-t", "1", "--cache-type", "f16,q8_0", "--question", "0")
+    assert [(row["attention"], row["cache_type"]) for row in swept["results"]] == [(name, "f16") for name in METHODS]
+    [missing] = swept["missing"]
+    assert missing.startswith(
+        "1 threads, keys and values as q8_0: llama.cpp does not keep this model's keys and values"
+    )
+
+
+def test_depths_that_were_measured_are_kept_when_a_deeper_one_fails(tiny_model, monkeypatch):
+    answer = Bench._answer
+
+    def fail(bench, depth):
+        if depth > 64:
+            raise MemoryError
+        answer(bench, depth)
+
+    monkeypatch.setattr(Bench, "_answer", fail)
+    command = ["-m", str(tiny_model), "-t", "2", "-n", "1", "--attention", "dense"]
+    run = CliRunner().invoke(bench, [*command, "--depths", "32,64,96"])
+    assert run.exit_code == 0
+    assert [line.split(" | ")[1] for line in run.stdout.splitlines()[4:]] == ["32", "64"]
+    assert "Not measured, or not all of it: 2 threads, keys and values as f16: MemoryError" in run.stderr
+    assert isinstance(CliRunner().invoke(bench, [*command, "--depths", "96"]).exception, MemoryError)
+
+
+def test_the_table_is_printed_before_the_picture_is_drawn(tiny_model, tmp_path, monkeypatch):
+    monkeypatch.setattr("octavo.evaluation.bench_plot.save", MagicMock(side_effect=OctavoError("The disk is full.")))
+    command = ["-m", str(tiny_model), "-t", "2", "-n", "1", "--attention", "dense", "--depths", "16"]
+    run = CliRunner().invoke(bench, [*command, "--plot", str(tmp_path / "p.png")])
+    assert str(run.exception) == "The disk is full."
+    assert "| dense | 16 |" in run.stdout
+
+
+def test_a_mean_beyond_the_percentiles_is_drawn_and_rows_that_failed_are_not(result):
+    rows = [row for row in result["results"] if row["depth"] == 300]
+    drafted = {**rows[1], "decode_ms": rows[1]["decode_ms_p90"] + 1, "step_without_context_ms": None}
+    below = {**rows[2], "decode_ms": rows[2]["decode_ms_p10"] / 2}
+    figure = draw({**result, "results": [drafted, below, {**rows[0], "cannot": "it ended, after 1 of 6 tokens"}]})
+    assert [text.get_text() for text in figure.axes[0].get_legend().get_texts()] == ["dense", "squeezed"]
+    with pytest.raises(OctavoError, match="nothing to draw"):
+        draw({**result, "results": [{**rows[0], "cannot": "it cannot"}]})
+
+
+def test_engines_warm_up_by_time_before_their_steps_over_nothing_are_measured(tiny_model, monkeypatch):
+    """A clock of the test goes on by a second with each step, and each time that it is asked."""
+    clock, decoded, decode = itertools.count(), [], Engine.decode
+
+    def note(engine, token, warm):
+        next(clock)
+        decoded.append((engine.name, warm))
+        decode(engine, token, warm)
+
+    monkeypatch.setattr("octavo.evaluation.bench._WARM_UP_S", 50)
+    monkeypatch.setattr("octavo.evaluation.bench.working_time", lambda: next(clock))
+    monkeypatch.setattr(Engine, "decode", note)
+    row, _ = measure(tiny_model, "--depths", "0", "--attention", "dense,quest", "-n", "3", "--question", "0")["results"]
+    before = decoded[: decoded.index(("dense", True))]
+    assert 40 < before.count(("dense", False)) < 70
+    assert 40 < before.count(("quest", False)) < 70
+    assert len(row["decode_ms_all"]) == 3
 
 
 @pytest.mark.parametrize("order", [[], ["--alone"]])

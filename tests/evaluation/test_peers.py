@@ -19,9 +19,12 @@ from helpers.waiting import wait_until
 from octavo import OctavoError
 from octavo.cli.bench import as_csv, as_markdown, bench
 from octavo.evaluation import peer_engine, peer_environments
-from octavo.evaluation.bench_rows import mean_loss
+from octavo.evaluation.bench_rows import Rows, mean_loss
 from octavo.evaluation.peer_engine import PeerEngine
 from octavo.evaluation.peer_table import PEERS, Peer, peer_at
+from octavo.evaluation.peers.c_api import CApi
+from octavo.evaluation.peers.llama_bench import LlamaBench
+from octavo.evaluation.peers.llama_server import Completions
 from octavo.evaluation.peers.mistral_rs import MistralRs
 from octavo.evaluation.peers.open_vino import OpenVino
 
@@ -48,7 +51,7 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         known = 0
-        for ours, theirs in zip(llama._input_ids, body["prompt"][:-1]):
+        for ours, theirs in zip(llama._input_ids, body["prompt"][:-1] if body["cache_prompt"] else []):
             if ours != theirs:
                 break
             known += 1
@@ -58,7 +61,8 @@ class Handler(BaseHTTPRequestHandler):
         logits = numpy.ctypeslib.as_array(row, (llama.n_vocab(),)).astype(float)
         log_probs = logits - numpy.log(numpy.exp(logits - logits.max()).sum()) - logits.max()
         scored = [{"id": i, "logprob": p} for i, p in enumerate(log_probs.tolist())][: body["n_probs"]]
-        timings = {"prompt_n": len(body["prompt"]) - known, "prompt_ms": 2.0}
+        n_read = len(body["prompt"]) - known
+        timings = {"prompt_n": n_read, "prompt_ms": 2.0 * n_read}
         self.answer({"timings": timings, "completion_probabilities": [{"top_logprobs": scored}]})
 
 HTTPServer((options["--host"], int(options["--port"])), Handler).serve_forever()
@@ -120,7 +124,8 @@ def test_programs_of_the_user_are_measured_and_one_that_fails_is_a_row(tiny_mode
     for depth, (dense, mine, random, broken) in zip((64, 128), np.reshape(result["results"], (2, 4)), strict=True):
         assert mine["kl_divergence"] < 1e-3
         assert mine["loss"] == pytest.approx(dense["loss"], abs=0.02)
-        assert (mine["decode_ms"], mine["first_token_ms"]) == (2, 2)
+        assert (mine["decode_ms"], mine["first_token_ms"]) == (2, 10)
+        assert mine["prefill_tokens_per_s"] == 500  # all of the text was read, also after a text that begins so
         assert random["decode_ms"] == 5 + depth / 64  # the faster way: flash attention is off
         assert random["flash_attention"] is False
         assert random["prefill_tokens_per_s"] == 500
@@ -146,6 +151,86 @@ def test_a_peer_that_takes_too_long_or_dies_is_asked_for_nothing_more(monkeypatc
         assert engine.cannot == cannot
         assert engine.decode_s == []
         engine.close()
+
+
+DIES = """
+import json, sys
+n = 0
+for line in sys.stdin:
+    request = json.loads(line)
+    n += request["do"] == "decode"
+    if n > 11:
+        raise SystemExit("no memory")
+    print(json.dumps({"result": 0.001 if request["do"] != "back" else 0}), flush=True)
+"""
+
+
+def test_a_peer_that_dies_halfway_says_how_many_tokens_its_figures_are_of(tiny_model, monkeypatch):
+    monkeypatch.setattr(peer_engine, "_PROGRAM", DIES)
+    result = measure(tiny_model, "--depths", "32", "--peers", "llama.cpp", "-r", "2")
+    assert result["results"][1]["decode_ms"] == 1
+    assert result["results"][1]["cannot"] == "its process ended with code 1: no memory, after 3 of 8 tokens"
+    assert "| llama.cpp: its process ended with code 1: no memory, after 3 of 8 tokens | 32 |" in as_markdown(result)
+
+
+class Meter:
+    """Counts a joule a second, by a clock of the test."""
+
+    works = True
+    now = 0.0
+
+    def look(self):
+        return [self.now]
+
+    def joules_since(self, before):
+        return self.now - before[0]
+
+
+@pytest.mark.parametrize(("in_turn", "joules"), [(True, 3), (False, None)])
+def test_energy_is_of_the_turn_alone_and_of_peers_that_compute_in_it(monkeypatch, in_turn, joules):
+    meter = Meter()
+    reply = json.dumps({"result": 0.5, "decodes_in_turn": in_turn}) + "\n"
+
+    def answer():
+        meter.now += 3
+        return reply
+
+    def sleep(seconds):
+        meter.now += 100
+
+    engine = PeerEngine("other", Peer("c_api"), {}, 1, meter=meter)
+    engine._process = MagicMock()
+    engine._process.stdout.readline = answer
+    monkeypatch.setattr(peer_engine, "time", types.SimpleNamespace(sleep=sleep))
+    for warm in (False, True, True):
+        engine.decode(1, warm)
+    assert engine.joules_per_token == joules
+
+
+def test_only_peers_that_compute_in_their_turn_say_so():
+    scripts = {LlamaBench: False, MistralRs: False, OpenVino: True, CApi: True, Completions: True}
+    assert {script: script.decodes_in_turn for script in scripts} == scripts
+
+
+def test_the_better_way_counts_for_each_figure():
+    ways = [PeerEngine("ik", PEERS["ik"], {"flash_attention": on}, 1) for on in (True, False)]
+    for way, prefill_s, ask_s, decode_s in zip(ways, (2, 1), (0.1, 0.3), (0.02, 0.01), strict=True):
+        way.prefill_s, way.ask_s, way.decode_s = prefill_s, [ask_s, 9, ask_s / 2], [decode_s]
+    [row] = Rows(100, 5, "f16", [], {}).peer_rows(ways)
+    assert (row["prefill_tokens_per_s"], row["first_token_ms"], row["decode_ms"]) == (100, 100, 10)
+    assert row["flash_attention"] is False
+
+
+def test_rows_say_how_a_peer_keeps_keys_and_values():
+    peers = [PeerEngine(name, PEERS[name], {}, 1) for name in ("ik", "openvino", "openvino-sparse")]
+    rows = Rows(100, 5, "q8_0", [], {}).peer_rows(peers)
+    assert [row["cache_type"] for row in rows] == ["q8_0", "u8", "u8"]
+
+
+@pytest.mark.parametrize(("decode_s", "share"), [(0.03, 0.333), (0.02, None), (0.01, None)])
+def test_time_in_attention_is_unknown_where_a_step_over_nothing_took_longer(decode_s, share):
+    engine = PeerEngine("ik", PEERS["ik"], {}, 1, decode_s=[decode_s], step_s=0.02)
+    assert Rows(100, 5, "f16", [], {}).peer_rows([engine])[0]["attention_share"] == share
 
 
 def test_the_end_of_a_peer_is_the_end_of_all_that_it_started(monkeypatch):
@@ -253,6 +338,10 @@ def test_packages_are_installed_after_asking(cache_folder, tiny_model):
         (["--peers", "ik", "--fill", "copy"], "Peers read the text themselves: leave out --fill copy, or the peers."),
         (["--peer", "nowhere"], "'nowhere' is not a name with a program, such as mine=build/bin/llama-server."),
         (["--peer", f"ik={sys.executable}"], "is not a name with a program"),
+        (["--peer", f"auto={sys.executable}"], "is not a name with a program"),
+        (["--peer", f"llama.cpp={sys.executable}"], "is not a name with a program"),
+        (["--peer", f"quest:tokens={sys.executable}"], "is not a name with a program"),
+        (["--peer", f"a={sys.executable}", "--peer", "a=/bin/sh"], "--peer names a twice: name it once."),
     ],
 )
 def test_wrong_use_exits_with_2(arguments, message):
@@ -301,6 +390,7 @@ def test_openvino_reads_a_text_at_its_last_batch_and_scores_it_by_reading_it_aga
     assert peer.scores([1, 2, 3, 4, 5, 6, 7], [4, 5], "nowhere") == [-4, -5]
     assert peer.back(3) == 0
     assert not hasattr(peer.pipeline.scheduler, "use_sparse_attention")
+    assert peer.pipeline.scheduler.enable_prefix_caching is False
     sparse = OpenVino("model.gguf", n_ctx=64, n_threads=1, cache_type="f16", **PEERS["openvino-sparse"].arguments)
     assert sparse.pipeline.scheduler.sparse_attention_config == ("XATTENTION",)
     with pytest.raises(Exception, match="8 bits or more"):
@@ -329,6 +419,7 @@ def test_mistral_rs_decodes_in_the_turn_of_its_reading_and_scores_by_requests(mo
     module.Which = types.SimpleNamespace(GGUF=lambda **settings: settings)
     monkeypatch.setitem(sys.modules, "mistralrs", module)
     peer = MistralRs("model.gguf", n_vocab=8, n_most=2, cache_type="f16", folder=str(tmp_path))
+    assert peer.runner.settings["prefix_cache_n"] == 0
     assert peer.read([1, 2], last=False) == 0
     assert peer.read([3], last=True) > 0
     assert [peer.decode(0) > 0 for _ in range(2)] == [True, True]

@@ -8,10 +8,13 @@ from click.testing import CliRunner
 from helpers.product import ROOT
 
 from octavo.cli.main import cli
+from octavo.errors import OctavoError
 from octavo.evaluation import report_quality, report_speed
 from octavo.evaluation.pace import Pace, longest_within
-from octavo.evaluation.report import without_names
+from octavo.evaluation.report import Report, without_names
+from octavo.runtime.load_model import locate_model
 from octavo.runtime.methods import METHODS
+from octavo.settings import ModelSettings
 
 SPEED = ["bench", "-t", "2", "-n", "2", "--question", "3", "--depths", "16,32,48"]
 SUITE = ["eval", "suite", "-t", "2", "--samples", "2", "--depths", "300"]
@@ -101,6 +104,88 @@ def test_the_suite_continues_and_pairs_methods_with_dense(octavo, home, monkeypa
     assert done.stdout.splitlines()[2].startswith("| niah-single | 300 | 2 |")
 
 
+def speed_of(*_):
+    """What a benchmark returns, without one."""
+    row = {"attention": "dense", "cannot": None, "prefill_tokens_per_s": 9.0, "decode_ms": 1.0, "kl_divergence": 0.0}
+    return {"results": [row]}
+
+
+def lacks(part, count):
+    return rf"The {part} of this report lacks {count} measurements: "
+
+
+def test_only_the_depths_that_are_asked_for_are_measured(octavo, home, monkeypatch):
+    def measured():
+        return {piece["depth"] for piece in json.loads((home / "mine.json").read_text())["speed"] if piece["result"]}
+
+    monkeypatch.setattr(report_speed, "sweep", interrupted(speed_of, 0))
+    octavo(SPEED, code=130)
+    monkeypatch.setattr(report_speed, "sweep", speed_of)
+    assert re.search(lacks("speed", 1), octavo([*SPEED[:-1], "32"]).stderr)
+    assert measured() == {32}
+    assert re.search(lacks("speed", "1 of 2"), octavo(["bench", "-t", "2", "--depths", "32,16"]).stderr)
+    assert measured() == {16, 32}
+    assert "lacks" not in octavo(["bench", "-t", "2", "--depths", "16"]).stderr
+    octavo(["bench", "-t", "2"])
+    assert measured() == {16, 32, 48}
+
+
+def test_a_new_depth_of_a_report_is_measured_as_the_others(octavo, home, monkeypatch):
+    monkeypatch.setattr(report_speed, "sweep", speed_of)
+    monkeypatch.setattr("octavo.cli.bench.install_peers", lambda *_: None)
+    octavo([*SPEED, "-r", "3", "--peers", "llama.cpp,openvino", "--yes"])
+    octavo(["bench", "-t", "2", "--depths", "64", "--peers", "openvino,llama.cpp", "-n", "2", "--yes"])
+    pieces = json.loads((home / "mine.json").read_text())["speed"]
+    assert [piece.pop("depth") for piece in pieces] == [16, 32, 48, 64]
+    own = [{**piece, "estimated_s": 0} for piece in pieces]
+    assert own == own[:1] * 4
+    assert (own[0]["repetitions"], own[0]["question"]) == (3, 3)
+
+
+def test_a_speed_with_other_settings_is_refused(octavo, home, monkeypatch):
+    monkeypatch.setattr(report_speed, "sweep", speed_of)
+    octavo(SPEED)
+    before = (home / "mine.json").read_text()
+    for more, message in (
+        (["-r", "5"], "with repetitions 1, not with repetitions 5: give another file with --report."),
+        (["-n", "128", "--depths", "16"], "with predict 2, not with predict 128"),
+        (["--depths", "64", "--question", "9"], "with question 3, not with question 9"),
+        (["--alone"], "with alone false, not with alone true"),
+        (["-n", "2", "--delay", "4"], "with delay_s 0.0, not with delay_s 4.0"),
+        (["--peers", "llama.cpp"], "with peers none, not with peers llama.cpp"),
+    ):
+        done = octavo(["bench", "-t", "2", *more], code=1)
+        assert f"The speed of {home / 'mine.json'} is measured {message}" in done.stderr
+        assert done.stdout == ""
+    assert (home / "mine.json").read_text() == before
+
+
+def test_the_suite_measures_what_is_asked_for_and_refuses_other_samples(octavo, home, monkeypatch):
+    def score(evaluation):
+        figures = {"score": 1.0, "difference": 0.0, "difference_standard_error": None, "bytes_read_share": 1.0}
+        return {"results": [{"attention": "dense", "depth": 1, "samples": evaluation.settings.n_samples, **figures}]}
+
+    def pieces():
+        return json.loads((home / "mine.json").read_text())["quality"]
+
+    monkeypatch.setattr(report_quality, "TASKS_OF_SUITE", ("niah-single", "fixed-context"))
+    monkeypatch.setattr(report_quality, "_sized", lambda *_: report_quality._Sized((300,), 1))
+    monkeypatch.setattr(report_quality.Evaluation, "run", interrupted(score, 0))
+    octavo([*SUITE[:-1], "300,400"], code=130)
+    monkeypatch.setattr(report_quality.Evaluation, "run", score)
+    octavo(SUITE)
+    assert [piece["depth"] for piece in pieces() if piece["result"]] == [300, 0]
+    octavo(["eval", "suite", "-t", "2", "--depths", "500"])
+    assert [piece["depth"] for piece in pieces() if piece["result"]] == [300, 0, 500]
+    assert {piece["samples"] for piece in pieces()} == {2}
+    for depths in ([], ["--depths", "300"], ["--depths", "600"]):
+        done = octavo(["eval", "suite", "-t", "2", "--samples", "5", *depths], code=1)
+        assert "is measured with samples 2, not with samples 5: give another file with --report." in done.stderr
+    assert len(pieces()) == 4
+    stretched = ["eval", "suite", "-t", "2", "--rope-scaling", "linear", "--rope-scale", "2"]
+    assert "was measured with another rope (None, and now linear 2)" in octavo(stretched, code=1).stderr
+
+
 def test_a_report_is_of_one_model_and_setting(octavo, home):
     octavo(["eval", "suite", "-t", "2", "--cache-type", "q8_0"], "--depths", "9000", code=1)
     (home / "mine.json").write_text(json.dumps({"report": 1, "octavo": "0.1", "speed": [], "quality": []}))
@@ -108,6 +193,28 @@ def test_a_report_is_of_one_model_and_setting(octavo, home):
     assert "was measured with another octavo (0.1, and now" in done.stderr
     (home / "mine.json").write_text("{}")
     assert "is not a report of octavo" in octavo(SPEED, code=1).stderr
+
+
+def report_of(home, **settings):
+    located, library = locate_model(ModelSettings(home / "tiny.gguf", 0, 2, index_dir=home, **settings), print)
+    return Report(home / "mine.json", located, library)
+
+
+def test_a_report_is_of_one_cache_type_and_rope_scaling(home):
+    report_of(home).plan("speed", [])
+    content = json.loads((home / "mine.json").read_text())
+    older = {name: value for name, value in content.items() if not name.startswith("rope")}
+    (home / "mine.json").write_text(json.dumps(older))
+    report_of(home)  # a report from before has the defaults
+    scaled = {"rope_scaling": "yarn", "rope_scale": 2.0}
+    with pytest.raises(OctavoError, match=r"another rope \(None, and now yarn 2\)"):
+        report_of(home, **scaled)
+    (home / "mine.json").unlink()
+    report_of(home, **scaled, cache_type="q4_0").plan("speed", [])
+    report_of(home, **scaled, cache_type="q4_0")
+    for other in ({}, {**scaled, "rope_scale": 4.0}, {**scaled, "rope_scaling": "linear"}):
+        with pytest.raises(OctavoError, match="another"):
+            report_of(home, **other, cache_type="q4_0")
 
 
 @pytest.mark.parametrize(
@@ -149,7 +256,7 @@ def test_a_slow_model_is_measured_at_fewer_depths_with_fewer_samples(llama, monk
     plans = []
     for seconds in (1e-6, 2e-3, 1.0):
         monkeypatch.setattr(Pace, "of", lambda *_, seconds=seconds: Pace(seconds, 0, seconds, 0))
-        pieces = report_quality.quality_pieces(llama, None, None, None, print)
+        pieces = report_quality.quality_pieces(llama, None, [], None, print)
         plans.append(({piece["depth"] for piece in pieces}, pieces[0]["samples"]))
         assert all(piece["estimated_s"] <= 3600 for piece in pieces) or plans[-1] == ({300}, 5)
     assert plans[0] == ({300, 400}, 20)

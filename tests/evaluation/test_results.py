@@ -6,12 +6,30 @@ from math import sqrt
 
 import numpy as np
 import pytest
-from helpers.evaluation_runs import evaluation
+from helpers.evaluation_runs import documents_of, evaluation
 
 import octavo
 from octavo.errors import OctavoError
-from octavo.evaluation.results import FAILS, HOLDS, MARGIN, TOO_FEW, Results, non_inferiority, summary
-from octavo.evaluation.tasks import TASKS
+from octavo.evaluation import evaluate as evaluate_module
+from octavo.evaluation.folders import evaluate_folder
+from octavo.evaluation.folders.evaluate_folder import FolderEvaluation, FolderSettings
+from octavo.evaluation.folders.folder_needle import FolderNeedle
+from octavo.evaluation.results import (
+    FAILS,
+    HOLDS,
+    MARGIN,
+    OPEN,
+    UNDONE,
+    Results,
+    independent_mean,
+    non_inferiority,
+    summary,
+    t_quantile,
+)
+from octavo.evaluation.tasks import TASKS, task_class
+from octavo.evaluation.tasks.task import NOVEL
+from octavo.progress import Silent
+from octavo.runtime.store.model_library import Library
 from octavo.runtime.store.plan import Plan
 
 HEADER = {"task": {"name": "passkey"}, "samples": 2}
@@ -129,6 +147,35 @@ def test_a_documents_own_text_is_in_the_name(llama, tmp_path):
     assert evaluation(llama, tmp_path, "fixed-context", data=data).results.path != before
 
 
+def test_seconds_are_of_one_machine(llama, tmp_path, monkeypatch):
+    """Results with seconds are not mixed with those of another number of threads."""
+
+    def paths():
+        data = documents_of(tmp_path / "data.json", 10)
+        folders = FolderSettings([300], 2, 0, NOVEL)
+        of_folder = FolderEvaluation(
+            llama, Library.of(llama.model_path, tmp_path), FolderNeedle(), folders, Silent(), print
+        )
+        alone = (evaluation(llama, tmp_path, "fixed-context", data=data), evaluation(llama, tmp_path, "passkey"))
+        return [each.results.path for each in (*alone, of_folder)]
+
+    fixed_context, passkey, folder = paths()
+    assert paths() == [fixed_context, passkey, folder]
+    other = {"cpu": "A CPU", "threads": 8, "device": "cpu"}
+    for module in (evaluate_module, evaluate_folder):
+        monkeypatch.setattr(module, "machine_of", lambda llama: other)
+    now = paths()
+    assert now[1] == passkey
+    assert now[0] != fixed_context
+    assert now[2] != folder
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_tasks_with_seconds_say_so(task):
+    figures = task_class(task).extra_figures
+    assert task_class(task).is_timed == any(name.endswith(("seconds", "_s")) for name in figures)
+
+
 @pytest.mark.parametrize("task", TASKS)
 def test_data_that_are_not_there_are_refused(llama, tmp_path, task):
     with pytest.raises(OctavoError, match=r"nowhere cannot be opened: No such file or directory\."):
@@ -174,17 +221,23 @@ def test_differences_are_of_pairs():
     assert row["difference_standard_error"] == 0
 
 
+def judge(differences, texts=None):
+    """Judge differences of samples; by default each has a text of its own."""
+    texts = np.arange(len(differences)) if texts is None else np.array(texts)
+    return non_inferiority(*independent_mean(np.array(differences), texts), 0.9)
+
+
 @pytest.mark.parametrize(
     ("n", "lost", "gained", "verdict"),
     [
-        *((20, 0, 0, TOO_FEW), (100, 0, 0, TOO_FEW), (200, 0, 0, HOLDS), (200, 1, 0, HOLDS), (200, 2, 0, TOO_FEW)),
-        *((200, 2, 2, HOLDS), (200, 30, 30, TOO_FEW), (200, 20, 0, FAILS), (20, 20, 0, FAILS), (5, 0, 5, HOLDS)),
+        *((20, 0, 0, OPEN), (100, 0, 0, OPEN), (200, 0, 0, HOLDS), (200, 1, 0, HOLDS), (200, 2, 0, OPEN)),
+        *((210, 2, 2, HOLDS), (200, 30, 30, OPEN), (200, 20, 0, FAILS), (20, 20, 0, FAILS), (5, 0, 5, HOLDS)),
     ],
 )
 def test_a_loss_is_judged_by_pairs(n, lost, gained, verdict):
     differences = np.zeros(n)
     differences[:lost], differences[n - gained :] = -1, 1
-    judged = non_inferiority(differences)
+    judged = judge(differences)
     assert judged["verdict"] == verdict
     assert judged["at_least"] < differences.mean()
     assert (judged["at_least"] >= -MARGIN) == (verdict == HOLDS)
@@ -194,19 +247,74 @@ def test_the_bound_holds_as_often_as_it_says():
     """A method that loses just the margin is passed in 5 % of all evaluations."""
     rng = np.random.default_rng(2)
     drawn = rng.choice([-1.0, 0.0, 1.0], (4000, 400), p=[0.05, 0.92, 0.03])
-    passed = np.mean([non_inferiority(row)["verdict"] == HOLDS for row in drawn])
+    passed = np.mean([judge(row)["verdict"] == HOLDS for row in drawn])
     assert 0.025 < passed < 0.065
 
 
+@pytest.mark.parametrize("n_texts", [20, 60, 200])
+def test_the_bound_is_as_right_where_texts_are_lost_as_a_whole(n_texts):
+    """Ten questions a text: a method that loses just the margin, all of it in few texts, is seldom passed."""
+    rng, texts = np.random.default_rng(3), np.repeat(np.arange(n_texts), 10)
+    drawn = rng.choice([-1.0, 0.0], (1000, n_texts), p=[MARGIN, 1 - MARGIN])
+    passed = np.mean([judge(np.repeat(row, 10), texts)["verdict"] == HOLDS for row in drawn])
+    assert passed < 0.1  # taken for independent, ten questions of each of 20 texts would pass in 67 %
+
+
+@pytest.mark.parametrize("per_text", [1, 2, 10])
+def test_many_questions_of_a_text_count_as_one(per_text):
+    """However many questions a text has: equal differences of these say nothing more."""
+    of_texts = np.random.default_rng(4).choice([-0.5, 0.0, 0.5], 30)
+    alone = judge(of_texts)
+    texts = np.repeat(np.arange(30), per_text)
+    assert judge(np.repeat(of_texts, per_text), texts) == alone
+    n, mean, error = independent_mean(np.repeat(of_texts, per_text), texts)
+    assert (n, mean) == (30, pytest.approx(of_texts.mean()))
+    assert error == pytest.approx(of_texts.std(ddof=1) / sqrt(30))
+
+
+def test_the_error_is_of_texts_in_any_order_and_of_any_length():
+    values, texts = np.array([1.0, 0, 0, 1, 1, np.nan]), np.array([7, 3, 7, 9, 9, 4])
+    n, mean, error = independent_mean(values, texts)
+    assert (n, mean) == (3, 0.6)
+    assert error == pytest.approx(sqrt(3 / 2 * (0.2**2 + 0.6**2 + 0.8**2)) / 5)
+    assert independent_mean(values[[0, 2]], texts[[0, 2]]) == (2, 0.5, pytest.approx(0.5))  # the samples of one text
+
+
+def test_a_summary_counts_texts():
+    own = [record(text=text, sample=i, score=float(text > 0)) for text in range(4) for i in range(5)]
+    dense = [{**each, "score": 1.0} for each in own]
+    row = summary(own, dense, judged=True)
+    assert (row["samples"], row["independent"], row["difference"]) == (20, 4, -0.25)
+    assert row["standard_error"] == row["difference_standard_error"] == 0.25
+    assert row["verdict"] == OPEN
+
+
+@pytest.mark.parametrize(
+    ("dense", "own", "verdict"),
+    [(0.0, 0.0, UNDONE), (0.09, 0.09, UNDONE), (0.09, 0.0, UNDONE), (0.1, 0.1, HOLDS), (0.5, 0.1, FAILS)],
+)
+def test_what_dense_cannot_do_is_not_judged(dense, own, verdict):
+    samples = [record(text=i, score=own) for i in range(300)]
+    row = summary(samples, [{**each, "score": dense} for each in samples], judged=True)
+    assert row["verdict"] == verdict
+    assert (row["at_least"] is None) == (verdict == UNDONE)
+
+
+@pytest.mark.parametrize(
+    ("freedom", "printed"), [(2, 2.920), (3, 2.353), (5, 2.015), (10, 1.812), (21, 1.721), (120, 1.658), (10**6, 1.645)]
+)
+def test_quantiles_are_those_of_printed_tables(freedom, printed):
+    assert t_quantile(freedom) == pytest.approx(printed, rel=0.003 if freedom == 2 else 0.0005)
+
+
 def test_samples_without_a_score_are_not_judged():
-    judged = non_inferiority(np.array([np.nan, *np.zeros(200)]))
-    assert judged == non_inferiority(np.zeros(200))
-    assert non_inferiority(np.array([np.nan])) == {"at_least": None, "verdict": None}
+    assert judge([np.nan, *np.zeros(200)]) == judge(np.zeros(200))
+    assert judge([np.nan]) == {"at_least": None, "verdict": None}
 
 
 def test_a_row_has_a_verdict_if_it_is_judged():
     own, dense = records([1.0, 0.0]), records([1.0, 1.0])
-    assert summary(own, dense, judged=True)["verdict"] == TOO_FEW
+    assert summary(own, dense, judged=True)["verdict"] == OPEN
     assert "verdict" not in summary(own, dense)
 
 

@@ -90,34 +90,32 @@ FB2 = """<?xml version="1.0" encoding="windows-1251"?><FictionBook xmlns="f" xml
 
 
 def ole(streams):
-    """An OLE file: its streams, each in sectors of its own, in one folder or in folders of that one."""
-    folders = sorted({path[0] for path in streams if len(path) > 1})
-    entries = [("Root Entry", 5, b"")] + [(name, 1, folder) for name in folders for folder in [b""]]
-    entries += [(path[-1], 2, content.ljust(4096, b"\0")) for path, content in streams.items()]
-    sectors, table, records = [], [], b""
-    top = [*range(1, 1 + len(folders))]
-    within = {name: [] for name in folders}
-    for number, path in enumerate(streams, 1 + len(folders)):
-        (within[path[0]] if len(path) > 1 else top).append(number)
-    right = {a: b for chain in (top, *within.values()) for a, b in pairwise(chain)}
-    first = {0: top[0]} | {1 + number: within[name][0] for number, name in enumerate(folders)}
-    n_directory = -(-len(entries) // 4)
-    start = 1 + n_directory
-    for number, (name, kind, content) in enumerate(entries):
-        raw, count = name.encode("utf-16-le"), len(content) // 512
-        at = start + len(sectors) if count else 0xFFFFFFFE
-        sectors += [content[i : i + 512] for i in range(0, len(content), 512)]
-        table += [at + i + 1 for i in range(count - 1)] + [0xFFFFFFFE] * bool(count)
-        kind = 1 if 0 < number <= len(folders) else kind
-        links = struct.pack("<III", 0xFFFFFFFF, right.get(number, 0xFFFFFFFF), first.get(number, 0xFFFFFFFF))
-        size = len(content)
-        records += raw.ljust(64, b"\0") + struct.pack("<HBB", len(raw) + 2, kind, 1) + links + bytes(36)
-        records += struct.pack("<IQ", at, size)
-    fat = [0xFFFFFFFD, *range(2, 1 + n_directory), 0xFFFFFFFE, *table]
+    """An OLE file: its streams by their paths, which are tuples of names, each in sectors of its own."""
+    within = {(): []}  # of each folder and stream, those in it
+    for path in streams:
+        for depth in range(1, len(path) + 1):
+            if path[:depth] not in within:
+                within[path[: depth - 1]].append(path[:depth])
+                within[path[:depth]] = []
+    number = {path: place for place, path in enumerate(within)}
+    right = {before: number[after] for chain in within.values() for before, after in pairwise(chain)}
+    contents = {path: streams[path].ljust(4096, b"\0") if path in streams else b"" for path in within}
+    n_sectors = {path: -(-len(content) // 512) for path, content in contents.items()}
+    n_directory = -(-len(within) // 4)
+    n_fat = next(n for n in range(1, 110) if n + n_directory + sum(n_sectors.values()) <= 128 * n)
+    fat = [0xFFFFFFFD] * n_fat + [*range(n_fat + 1, n_fat + n_directory), 0xFFFFFFFE]
+    records = b""
+    for path, content in contents.items():
+        name = (path[-1] if path else "Root Entry").encode("utf-16-le")
+        kind = 5 if not path else 2 if path in streams else 1
+        first = number[within[path][0]] if within[path] else 0xFFFFFFFF
+        links = struct.pack("<III", 0xFFFFFFFF, right.get(path, 0xFFFFFFFF), first)
+        records += name.ljust(64, b"\0") + struct.pack("<HBB", len(name) + 2, kind, 1) + links + bytes(36)
+        records += struct.pack("<IQ", len(fat) if content else 0xFFFFFFFE, len(content))
+        fat += [*range(len(fat) + 1, len(fat) + n_sectors[path]), 0xFFFFFFFE] if content else []
     head = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(16) + struct.pack("<HHHHH", 62, 3, 0xFFFE, 9, 6) + bytes(6)
-    head += struct.pack("<IIIIIIIII", 0, 1, 1, 0, 4096, 0xFFFFFFFE, 0, 0xFFFFFFFE, 0) + struct.pack("<I", 0)
-    return (
-        head.ljust(512, b"\xff")
-        + struct.pack(f"<{len(fat)}I", *fat).ljust(512, b"\xff")
-        + (records.ljust(512 * n_directory, b"\0") + b"".join(sectors))
-    )
+    head += struct.pack("<IIIIIIIII", 0, n_fat, n_fat, 0, 4096, 0xFFFFFFFE, 0, 0xFFFFFFFE, 0)
+    head += struct.pack(f"<{n_fat}I", *range(n_fat))
+    table = struct.pack(f"<{len(fat)}I", *fat).ljust(512 * n_fat, b"\xff")
+    body = b"".join(content.ljust(512 * n_sectors[path], b"\0") for path, content in contents.items())
+    return head.ljust(512, b"\xff") + table + records.ljust(512 * n_directory, b"\0") + body

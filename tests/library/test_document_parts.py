@@ -16,7 +16,7 @@ from octavo import api
 from octavo.documents.document import Document, Place
 from octavo.errors import OctavoError
 from octavo.library import source_text
-from octavo.library.document_parts import parts_of
+from octavo.library.document_parts import parts_of, with_file_name
 from octavo.library.open_index import Indexer
 from octavo.runtime.store.library_snapshot import LibrarySnapshot
 from octavo.runtime.store.model_library import Library
@@ -233,3 +233,8 @@ def test_the_cost_of_documents_names_parts_if_these_are_more(how, tmp_path):
     indexer = Indexer(llama, snapshot, octavo.ReadSettings(), print)
     assert re.match(r"300 tokens, \d+ MiB of disk$", indexer.cost([100, 200]))
     assert indexer.cost([100, 5000]).startswith(f"{1 + -(-5000 // indexer._most)} parts, 5,100 tokens, ")
+
+
+def test_a_part_gets_the_name_of_its_file():
+    assert with_file_name("r.pdf, part 2 of 3", "2023/r.pdf") == "2023/r.pdf, part 2 of 3"
+    assert with_file_name("r.pdf", "2023/r.pdf") == "2023/r.pdf"

@@ -8,7 +8,7 @@ from helpers.document_files import BOOK, PAGE, word_file, zipped
 
 from octavo import OctavoError
 from octavo.documents.document import READS
-from octavo.library.expand_paths import documents_of, listed
+from octavo.library.expand_paths import distinct_names, documents_of, listed
 
 
 @pytest.fixture
@@ -127,3 +127,25 @@ def test_one_path_is_a_list_of_one(kind, tmp_path):
     one = kind(tmp_path)
     assert listed(one) == listed([one]) == listed(iter([one])) == [one]
     assert documents_of(listed(one)) == [tmp_path / "a.txt"]
+
+
+@pytest.mark.parametrize(
+    ("paths", "names"),
+    [
+        (["/x/a.txt", "/y/b.txt"], ["a.txt", "b.txt"]),
+        (["/x/2023/report.pdf", "/x/2024/report.pdf", "/x/b.txt"], ["2023/report.pdf", "2024/report.pdf", "b.txt"]),
+        (["/x/2023/q1/r.pdf", "/x/2024/q1/r.pdf"], ["2023/q1/r.pdf", "2024/q1/r.pdf"]),
+        (["/x/2023/q1/r.pdf", "/x/2023/q2/r.pdf", "/x/2024/q1/r.pdf"], ["2023/q1/r.pdf", "q2/r.pdf", "2024/q1/r.pdf"]),
+        (["/a/r.pdf", "/r.pdf"], ["a/r.pdf", "/r.pdf"]),
+        (["/x/a.txt", "/x/a.txt"], ["a.txt", "a.txt"]),
+        (["-"], ["Standard input"]),
+    ],
+)
+def test_names_of_paths(paths, names):
+    found = distinct_names(paths)
+    assert [found[path] for path in paths] == names
+
+
+def test_paths_of_the_current_folder_have_its_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert distinct_names(["r.pdf", "old/r.pdf"]) == {"r.pdf": f"{tmp_path.name}/r.pdf", "old/r.pdf": "old/r.pdf"}

@@ -19,7 +19,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from ....documents.document import sentences
-from ....library.document_parts import n_parts_of, without_part
+from ....library.document_parts import n_parts_of
 from ....library.question_words import asks_for_chapters, asks_for_list, asks_which_texts, of_one_chapter, roots
 from ....library.source_text import SourceText
 from ....runtime.llama import Llama
@@ -313,7 +313,7 @@ class AskAll:
         if not rows:
             return None
         shown = [Finding(document, passage.quote, (passage,)) for row in rows for document, passage in row.sources[:1]]
-        n_texts = len({without_part(document.name) for document in documents}) if asks_which_texts(question) else 0
+        n_texts = len({document.of_file for document in documents}) if asks_which_texts(question) else 0
         text, places = written(rows, n_texts)
         items, fitting = list(zip(shown, places, strict=True)), self._fitting(shown)
         return (yield from whole_context(self._llama, fitting, findings, share, self._n_batch, text, items))

@@ -52,7 +52,7 @@ def chapters_of(indexes: DocumentSet) -> Steps[list[Chapter]]:
         texts[document] = indexes.whole(document).text_of(document)
         yield None
     found: list[Chapter] = []
-    for _, parts in groupby(indexes.documents, lambda document: without_part(document.name)):
+    for _, parts in groupby(indexes.documents, lambda document: document.of_file):
         paths = {part: _paths(texts[part]) for part in parts}
         depth, before = _depth([path for of_part in paths.values() for _, path in of_part]), tuple[str, ...]()
         for part, of_part in paths.items():
@@ -95,11 +95,11 @@ def written_chapters(findings: Sequence[Finding]) -> tuple[str, list[tuple[int, 
 
     Return the text, and where each answer begins and ends.
     """
-    names = {without_part(finding.document.name) for finding in findings}
+    files = {finding.document.of_file for finding in findings}
 
     def title(finding: Finding) -> str:
         name = without_part(finding.document.name)
-        return ", ".join(filter(None, [name if len(names) > 1 or not finding.heading else "", finding.heading]))
+        return ", ".join(filter(None, [name if len(files) > 1 or not finding.heading else "", finding.heading]))
 
     text, places = "", list[tuple[int, int]]()
     for heading, same in groupby(findings, title):

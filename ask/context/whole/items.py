@@ -13,9 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from ....library.document_parts import without_part
-from ....library.question_words import asks_which_texts, roots, sought_words
+from ....library.question_words import asks_which_texts, roots, says_something, sought_words
 from ....library.source_text import SourceText
 from ...answer.notices import unfounded
+from ...answer.written_numbers import NUMBER, folded, plain_number
 from ...sources.answer_words import has_answer
 from ...sources.find_sources import Passage, passages
 from ..answer_context import Context
@@ -26,6 +27,33 @@ _ITEM, _ANSWER = 0.75, 0.5
 
 #: Marks before a line of a list.
 _MARK = re.compile(r"^\s*([-*•]|\d+[.)])\s*")
+
+#: A number, a word, and a sign that changes what a number says.
+_WORD = re.compile(rf"{NUMBER.pattern}|[^\W\d_]+|(?<!\w)[-\u2212](?=\d)|[$€£¥%<>=+°]")
+
+#: The "not" of "wasn't".
+_NOT = re.compile(r"n['\u2019]t\b")
+
+#: A word with a capital letter after another word: a name in most languages.
+_NAME = re.compile(r"(?<=[^\W\d_] )[^\W\d_]+")
+
+#: Words without which items say the same, in a line for each language: articles, forms of "be", and "of".
+_CHANGE_NOTHING = """
+a an the of s is are was were be been
+der die das des dem den ein eine einer eines einem einen von vom ist sind war waren
+le la les l de d du des un une est sont était étaient
+el los las del una unos unas es son era eran
+il lo i gli di dello della dei degli delle uno è sono
+o os as do da dos das um uma é são
+"""
+_SILENT = frozenset(_CHANGE_NOTHING.split())
+
+#: Words that a line has to share with the sentence that proves it.
+_NO = """
+not no never without nicht kein keine keinen keinem keiner nie ohne niet geen nooit zonder ne pas jamais sans nunca non
+senza não sem
+"""
+_NEGATIONS = frozenset(_NO.split())
 
 #: Most sources of one item that are named.
 _NAMED = 3
@@ -88,6 +116,7 @@ def _worded(passage: Passage, answer: str, question: str) -> str:
         if has_answer(passage.quote, line, question)
         and not unfounded(f"It is {line}", [question], [quote])
         and roots(line) <= roots(passage.quote) | roots(question)
+        and _NEGATIONS.isdisjoint({*_said(passage.quote)} - {*_said(line)})
     ]
     return "; ".join(proven) or passage.quote
 
@@ -111,24 +140,38 @@ class Row:
 def rows_of(findings: Iterable[Finding], question: str) -> list[Row]:
     """Merge the items of findings: a line of an answer is an item, and its passage the one of the same number.
 
-    Items that have the same words, or the same sentence, are one. Where a question asks which texts
-    mention something, each text is one.
+    Items that have the same words in the same order, or the same sentence, are one. Words that name the kind of item do
+    not count. Where a question asks which texts mention something, each text is one.
     """
-    by_text, wanted = asks_which_texts(question), roots(question)
+    by_text, wanted = asks_which_texts(question), _named(question)
     rows: dict[object, Row] = {}
     of_places: dict[tuple[SourceText, int], Row] = {}
     for finding in findings:
-        name = finding.document.name
+        name = without_part(finding.document.name)
         for text, passage in zip(finding.answer.split("\n"), finding.passages, strict=False):
             source, place = (finding.document, passage), (finding.document, passage.start)
-            key: object = without_part(name) if by_text else frozenset(roots(text) - wanted) or place
+            words = tuple(word for word in _said(text) if word.removesuffix("s") not in wanted)
+            key: object = finding.document.of_file if by_text else words or place
             row = rows.get(key) or of_places.get(place)
             if row is None:
-                row = rows[key] = Row(without_part(name) if by_text else text, [])
+                row = rows[key] = Row(name if by_text else text, [])
             if all((other, one.start) != place for other, one in row.sources):
                 row.sources.append(source)
             of_places[place] = row
     return list(rows.values())
+
+
+def _said(text: str) -> list[str]:
+    """Return the words, numbers and signs of an item in order, without case; without those that change nothing."""
+    words = (word.casefold() for word in _WORD.findall(_NOT.sub(" not", folded(text))))
+    return [plain_number(word) if NUMBER.fullmatch(word) else word for word in words if word not in _SILENT]
+
+
+def _named(question: str) -> set[str]:
+    """Return the words of a question that name what it lists: not names and numbers, which differ among items."""
+    names = {name.casefold() for name in _NAME.findall(question) if name[0].isupper()}
+    words = (word for word in _said(question) if says_something(word) and word.isalpha() and word not in names)
+    return {word.removesuffix("s") for word in words}
 
 
 def written(rows: Sequence[Row], n_texts: int) -> tuple[str, list[tuple[int, int]]]:

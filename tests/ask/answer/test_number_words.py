@@ -19,10 +19,18 @@ from octavo.ask.answer.number_words import numbers_in_words
         ("nineteen hundred and six", "1906"),
         ("on the thirty-first of May, the ninetieth ship, the hundredth day", "31 90 100"),
         ("two dozen oars and a dozen ropes", "24 12"),
-        ("about 3.5 million, 40 thousand, 1,200 thousand", "3500000 40000 1200000"),
+        ("two and a half litres, half a million, one and a half million", "2.5 500000 1500000"),
+        ("zwölf Schafe, zweihundertfünf Boote, dreissig", "12 205 30"),
+        ("neunzehnhundertfünfundachtzig, zweitausenddreihundert, zwei Millionen", "1985 2300 2000000"),
+        ("soixante-douze, quatre-vingt-dix-sept, quarante et un", "72 97 41"),
+        ("mille neuf cent quatre-vingt-quatre", "1984"),
+        ("treinta y uno, veintidós, dos mil trescientos", "31 22 2300"),
+        ("duecentoventidue, ventuno, millenovecento", "222 21 1900"),
+        ("trinta e um, duzentos e cinco", "31 205"),
+        ("tweeëntwintig, driehonderdzestig", "22 360"),
         ("ten, twenty, thirty", "10 20 30"),
         ("fifteen twelve fifteen", "15 12 1512"),
-        ("the weight often stood", ""),
+        ("the weight often stood once, a half, in per cent", ""),
     ],
 )
 def test_numbers_in_words(text, numbers):
@@ -32,7 +40,8 @@ def test_numbers_in_words(text, numbers):
 
 
 @pytest.mark.parametrize(
-    ("text", "other"), [("ninety ships", "92"), ("one hundred and five", "150"), ("two dozen", "36")]
+    ("text", "other"),
+    [("ninety ships", "92"), ("one hundred and five", "150"), ("two dozen", "36"), ("zwölf", "20"), ("a half", "0.5")],
 )
 def test_other_numbers_are_unfounded(text, other):
     assert unfounded(f"There were {other}.", [text]) == [other]

@@ -112,6 +112,17 @@ def test_several_documents_are_named_before_their_passages_the_likeliest_first(b
         assert "[book.md, Coast > Lights]" in text_before(session)
 
 
+def test_files_of_one_name_are_named_with_their_folders(tmp_path, how):
+    for year, colour in (("2023", "green"), ("2024", "blue")):
+        (tmp_path / year).mkdir()
+        (tmp_path / year / "log.txt").write_text(f"The lighthouse of Skerry was painted {colour} in {year}.\n\n")
+    with octavo.open_documents([tmp_path / "2023", tmp_path / "2024"], **how) as session:
+        session.ask("Which colour was the lighthouse of Skerry painted?")
+        assert "[2023/log.txt]" in text_before(session)
+        assert "[2024/log.txt]" in text_before(session)
+        assert set(session.names.values()) == {"2023/log.txt", "2024/log.txt"}
+
+
 def test_what_is_indexed_is_answered_from_its_index(book, how):
     book.write_text(FACT * 5)
     with octavo.open_documents([book], **{**how, "reading": octavo.ReadSettings()}):

@@ -77,6 +77,24 @@ def test_a_quote_has_the_answer_if_it_has_a_word_that_the_question_lacks():
     assert not has_answer(quote, "The lamps cost 90.", "How much did the lamp cost?")
 
 
+def test_numbers_are_compared_whole():
+    question = "Is invoice 1000123 paid?"
+    assert has_answer("Invoice 1000124 is paid.", "No, but 1000124 is.", question)
+    assert not has_answer("Invoice 1000199 is paid.", "No, but 1000124 is.", question)
+
+
+@pytest.mark.parametrize(
+    ("quote", "answer"),
+    [
+        ("It is due on 2026-06-09.", "On June 9, 2026."),
+        ("It weighs 1 234 567 kg.", "1,234,567"),
+        ("Es beginnt um 14.05 Uhr.", "At 2:05 pm."),
+    ],
+)
+def test_a_number_in_another_form_is_the_answer(quote, answer):
+    assert has_answer(quote, answer, "When, or how much?")
+
+
 @pytest.mark.parametrize(
     ("question", "part"),
     [

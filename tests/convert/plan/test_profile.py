@@ -16,6 +16,7 @@ from octavo import OctavoError
 from octavo.convert.plan import layer_importance as layers_module
 from octavo.convert.plan import profile as profile_module
 from octavo.convert.plan.heads import full_heads
+from octavo.convert.plan.plan_file import kept_heads
 from octavo.convert.plan.profile import ProfileSettings, profile
 from octavo.convert.plan.recall_texts import PASSKEYS, REPETITION
 from octavo.progress import Silent
@@ -276,3 +277,79 @@ def test_without_heads_the_layers_alone_are_measured_on_the_first_text(llama, pl
         assign(Attention.parse("duo", plan=read), llama.context.cache.layers)
     assert timeless(measure(llama, tmp_path)) == timeless(plan), "measured again, with the heads"
     assert timeless(measure(llama, tmp_path, replace(SETTINGS, heads=False))) == timeless(plan)
+
+
+def with_plan(llama, folder, plan):
+    """Write a plan of a model, and return its file."""
+    library = Library.of(llama.model_path, folder)
+    library.make_folder()
+    library.plan_path.write_text(json.dumps(plan))
+    return library.plan_path
+
+
+def tasks_of(progress):
+    return [report[0] for report in progress.reports if isinstance(report, tuple)]
+
+
+def test_a_profile_of_the_layers_keeps_measured_heads(llama, plan, tmp_path):
+    """Also what the user edited of them; and the heads are not measured again, if they are asked for."""
+    path = with_plan(llama, tmp_path, {**plan, "attention": "duo+quest", "retrieval_heads": 0.25})
+    shorter, notices = ProfileSettings(tokens=900), Notices()
+    own = measure(llama, tmp_path, shorter, notices=notices)
+    assert "The plan keeps the heads that were measured before." in notices
+    assert own == json.loads(path.read_text())
+    assert own["measured_with"]["tokens"] == 900
+    assert own["layers"]["sensitivity"] != plan["layers"]["sensitivity"]
+    assert own["heads"] == {**plan["heads"], "measured_with": plan["measured_with"]}
+    assert (own["attention"], own["retrieval_heads"]) == ("duo+quest", 0.25)
+    assign(Attention.parse("duo", plan=read_plan(path)), llama.context.cache.layers)
+
+    progress = Recorded()
+    again = measure(llama, tmp_path, progress=progress)
+    assert "Letting heads stream" not in tasks_of(progress)
+    assert again["heads"] == own["heads"]
+    assert again["layers"] == plan["layers"]
+
+
+def test_layers_that_were_measured_with_heads_are_not_measured_again(llama, plan, tmp_path):
+    """However the heads were measured: what they alone depend on does not concern layers."""
+    path = with_plan(llama, tmp_path, plan)
+    before, progress = path.read_text(), Recorded()
+    for settings in (ProfileSettings(tokens=1024), ProfileSettings(texts=5, tokens=1024, rounds=40, sinks=1, recent=2)):
+        assert measure(llama, tmp_path, settings, progress=progress) == plan
+    assert (progress.reports, path.read_text()) == ([], before)
+
+
+def test_heads_of_other_settings_are_measured_anew(llama, plan, tmp_path):
+    with_plan(llama, tmp_path, plan)
+    progress = Recorded()
+    own = measure(llama, tmp_path, replace(SETTINGS, sinks=8), progress=progress)
+    assert "Letting heads stream" in tasks_of(progress)
+    assert own["heads"]["n_sinks"] == 8
+    assert own["heads"].keys() == plan["heads"].keys()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"model": {"name": "tiny.gguf", "sha256": "0" * 64}},
+        {"format_version": 2},
+        {"measured_with": None},
+        {"heads": {"n_sinks": 16, "n_recent": 64, "elimination": []}},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_heads_of_something_else_are_not_kept(llama, plan, tmp_path, change):
+    with_plan(llama, tmp_path, {**plan, **change})
+    settings = {**plan["measured_with"], "heads": False}
+    assert kept_heads(Library.of(llama.model_path, tmp_path), settings) == {}
+
+
+def test_a_plan_from_before_heads_could_be_left_out_keeps_its_heads(llama, plan, tmp_path):
+    older = {name: value for name, value in plan["measured_with"].items() if name != "heads"}
+    with_plan(llama, tmp_path, {**plan, "measured_with": older})
+    library = Library.of(llama.model_path, tmp_path)
+    kept = kept_heads(library, {**older, "tokens": 900, "heads": False})
+    assert kept["heads"] == {**plan["heads"], "measured_with": plan["measured_with"]}
+    assert kept_heads(library, plan["measured_with"]) == kept
+    assert kept_heads(library, {**plan["measured_with"], "rounds": 3}) == {}

@@ -100,3 +100,8 @@ def test_a_text_begins_as_the_model_wants(tmp_path):
         text = recall_text(task, haystack, 1024, 0)
         assert_recalls(text, 1024)
         assert text.tokens[0] == tiny_models.END_OF_TEXT
+
+
+def test_too_few_words_for_passkeys_are_refused(haystack):
+    with pytest.raises(OctavoError, match=r"has 3 words to draw passkeys from, and they take 20"):
+        passkey_text(haystack, 1024, draw(), haystack.words[:3], n_words=2)

@@ -77,6 +77,8 @@ def test_halves_are_rounded_up(value, code, shown):
         (-7, "0_);[Red](0)", "(7)"),
         (-7, '0" Cr";[Red]0" Dr"', "7 Dr"),
         (-7, "[Green]▲0;[Red]▼0", "▼7"),
+        (-7, "[Blue]+0;0", "-7"),
+        (-7, "0;[Red]\u20130", "\u20137"),
         (-7, "0;0", "7"),  # its author wants none
         (7, "0;[Red]0", "7"),
         (0, "0;[Red]0;[Red]0", "0"),

@@ -73,3 +73,9 @@ def test_a_hidden_box_is_left_out_and_a_control_that_excel_draws_itself_is_not()
     control = '<a:extLst><a:ext><a14:compatExt xmlns:a14="m" spid="_x0000_s1025"/></a:ext></a:extLst>'
     boxes = named("gone", 'hidden="1">'), named("Print", f'hidden="1">{control}'), named("Stock", 'hidden="0">')
     assert drawing("".join(boxes)) == ("\nPrint\n\nStock\n", {"hidden shape": 1})
+
+
+def test_struck_out_text_of_boxes_has_marks():
+    struck = '<a:r><a:rPr strike="sngStrike"/><a:t>900</a:t></a:r>'
+    old = box("Rent ").replace("</a:p>", f"{struck}<a:br/><a:r><a:t>950</a:t></a:r></a:p>")
+    assert drawing(old)[0] == "\nRent ~~900~~ 950\n"

@@ -9,11 +9,12 @@ import pytest
 from helpers.evaluation_runs import decoded, noise, outcome
 
 from octavo.errors import OctavoError
+from octavo.evaluation.folders.multikey import FolderMultikey
 from octavo.evaluation.tasks.common_words import CommonWords
 from octavo.evaluation.tasks.frequent_words import FrequentWords
 from octavo.evaluation.tasks.niah import MultiKeyNiah, MultiQueryNiah, MultiValueNiah, SingleNiah
 from octavo.evaluation.tasks.ruler import NOISE
-from octavo.evaluation.tasks.task import NOVEL
+from octavo.evaluation.tasks.task import NOVEL, Task
 from octavo.evaluation.tasks.text_scores import recall
 from octavo.evaluation.tasks.variable_tracking import VariableTracking
 
@@ -224,5 +225,63 @@ def test_too_few_words_are_refused(words, tmp_path):
     data.write_text(
         "only these seven small words occur here " * 9 + "and more come after them once again maybe", "utf-8"
     )
-    with pytest.raises(OctavoError, match=r"short\.txt has too few words for a list of 3,000 tokens"):
+    with pytest.raises(OctavoError, match=r"short\.txt has \d+ different words .* too few for a list of 3,000 tokens"):
         CommonWords(common=2).texts(words, data, DEPTH, 1, 0)
+
+
+GEORGIAN = "ყველა ბედნიერი ოჯახი ერთმანეთს ჰგავს.\n\n" * 60
+
+
+@pytest.mark.parametrize(
+    ("task", "text", "has"),
+    [
+        (SingleNiah(), GEORGIAN, 0),
+        (MultiKeyNiah(haystack="needles"), GEORGIAN, 0),
+        (SingleNiah(key="number", value="word"), GEORGIAN, 0),
+        (MultiKeyNiah(haystack="needles"), "Only three words of this.\n\n" * 300, 3),
+        (CommonWords(), GEORGIAN, 0),
+        (CommonWords(), "Only three words of this.\n\n" * 300, 3),
+    ],
+    ids=lambda value: named(value) if isinstance(value, Task) else "",
+)
+def test_a_text_without_enough_words_is_refused(words, tmp_path, task, text, has):
+    path = tmp_path / "text.txt"
+    path.write_text(text, "utf-8")
+    with pytest.raises(OctavoError, match=rf"text.txt has {has} different words of four to nine small letters"):
+        task.texts(words, path, 600, 2, 0)
+
+
+def test_a_folder_of_a_text_without_words_is_refused(words, tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_text(GEORGIAN, "utf-8")
+    with pytest.raises(OctavoError, match=r"text.txt has 0 different words"):
+        FolderMultikey(documents=2).folder(words, path, 300, 2, 0)
+
+
+def test_uuids_need_no_words(words, tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_text(GEORGIAN, "utf-8")
+    [text] = MultiKeyNiah(haystack="needles", key="uuid", value="uuid").texts(words, path, 1500, 2, 0)
+    assert len(text.samples) == 2
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        MultiKeyNiah(keys=10**12),
+        MultiValueNiah(values=10**12),
+        MultiValueNiah(values=10**12, haystack="needles"),
+        MultiQueryNiah(queries=10**12),
+        VariableTracking(chains=10**12),
+        VariableTracking(hops=10**12),
+    ],
+    **BY_NAME,
+)
+def test_more_than_fits_is_refused_before_it_is_drawn(words, task):
+    with pytest.raises(OctavoError, match=r"have no room for what"):
+        task.texts(words, NOVEL, DEPTH, 1, 0)
+
+
+def test_more_keys_than_fit_a_document_are_refused_before_they_are_drawn(words):
+    with pytest.raises(OctavoError, match=r"300 tokens have no room for 1,000,000,000,000 paragraphs"):
+        FolderMultikey(keys=10**12).folder(words, NOVEL, 300, 2, 0)

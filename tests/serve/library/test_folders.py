@@ -72,6 +72,32 @@ def test_a_document_of_the_disk_has_its_folder(served, indexed, monkeypatch):
     assert files(served)["bread.html"]["folders"] == ["~/shelf"]
 
 
+def test_a_name_that_several_files_of_the_disk_have_is_refused(served, tiny_model, tmp_path):
+    paths = [tmp_path / year / "report.txt" for year in ("2023", "2024")]
+    for path in paths:
+        path.parent.mkdir()
+        path.write_text(f"In {path.parent.name} bakers kneaded dough before dawn. " * 9)
+    octavo.index_documents(paths, served.server.documents._job.settings)
+    messages = [{"role": "user", "content": "When do bakers knead dough?"}]
+    status, error = served.refused("/v1/chat/completions", messages=messages, document="report.txt")
+    assert (status, error["message"]) == (
+        400,
+        "Several documents are named report.txt: 2023/report.txt, 2024/report.txt. Give one of these names.",
+    )
+    paths[0].rename(paths[0].with_name("old.txt"))
+    assert asked(served, "report.txt")["document"]["filename"] == "report.txt"  # the other one is gone
+    paths[0].with_name("old.txt").rename(paths[0])
+    one = asked(served, "2024/report.txt", reads="document")["document"]
+    both = asked(served, ["2023/report.txt", "2024/report.txt"], reads="excerpts")["document"]
+    assert {each["filename"] for each in both} == {"2023/report.txt", "2024/report.txt"}
+    assert one["file_id"] in {each["file_id"] for each in both}
+    uploaded = served.read("report.txt", b"Bakers sleep. " * 9)  # an upload has the name from now on
+    assert asked(served, "report.txt")["document"]["file_id"] == uploaded["id"]
+    for file in served.client.get("/v1/files").json()["data"]:
+        if file["filename"] == "report.txt":
+            served.client.delete(f"/v1/files/{file['id']}")
+
+
 def test_an_upload_of_what_was_indexed_is_that_document(served, indexed):
     """Its text has an index already, which is that of the file on the disk."""
     known = files(served)["bread.html"]

@@ -298,12 +298,12 @@ def test_notes_about_uploads_are_seen_by_others(tmp_path):
 
 
 def test_a_document_of_a_longer_context_is_answered_from_excerpts(shelf, tiny_model):
-    path = shelf.write("long.txt", "".join(f"In year {year} the keeper saw a ship.\n\n" for year in range(120)))
+    path = shelf.write("longer.txt", "".join(f"In year {year} the keeper saw a ship.\n\n" for year in range(120)))
     octavo.index_documents([path], octavo.ModelSettings(tiny_model, 8192, 2, index_dir=shelf.settings.index_dir))
     [file] = shelf.files()
     assert file["tokens"] > 2048
     for reads in ("auto", "excerpts", "document"):
-        told = shelf.ask("long.txt", reads=reads)
+        told = shelf.ask("longer.txt", reads=reads)
         assert told["basis"]["kind"] == "excerpts"
     shelf.served.client.delete(f"/v1/files/{file['id']}")
 

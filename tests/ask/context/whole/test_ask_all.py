@@ -9,6 +9,7 @@ from octavo.ask.context import context_chooser
 from octavo.ask.context.whole import ask_all
 from octavo.ask.context.whole.drawn_together import drawn_together
 from octavo.ask.context.whole.finding import FOUND
+from octavo.cli.answers import show_sources
 
 LIST = "List every ship and its captain."
 SUMMARY = "Summarise the notes."
@@ -102,6 +103,20 @@ def test_documents_that_mention_something_are_counted(opened):
     session, _ = opened()
     answer = session.ask("Which documents mention the ship Heron?").text
     assert answer.startswith("1 of 4 documents found:\n\n1. note-1.txt: “")
+
+
+def test_files_of_one_name_are_counted_and_named_apart(opened, folder, capsys):
+    for year, captain in (("2023", "Ruth Ollery"), ("2024", "Edith Garrick")):
+        (folder / year).mkdir()
+        fact = f"The captain of the ship Heron was {captain}.\n\n"
+        (folder / year / "log.txt").write_text(FILLER * 6 + fact + FILLER * 6)
+    session, _ = opened()
+    answer = session.ask("Which documents mention the ship Heron?").text
+    first = "The captain of the ship Heron was Ruth Ollery."
+    assert answer.startswith(f"3 of 6 documents found:\n\n1. 2023/log.txt: “{first}” (2023/log.txt, line 37)")
+    assert "\n2. 2024/log.txt: “" in answer
+    show_sources(session, err=False)
+    assert "1. 2023/log.txt, line 37" in capsys.readouterr().out
 
 
 def test_a_summary_is_made_of_the_answers_of_all_documents(opened):

@@ -20,7 +20,8 @@ class Indexes:
     """Documents whose tokens are their characters."""
 
     def __init__(self, **texts):
-        self.documents = [SourceText(name, re.sub("_(.)", r", part \1 of 2", name), Path(name)) for name in texts]
+        names = [re.sub("_(.)", r", part \1 of 2", name) for name in texts]
+        self.documents = [SourceText(name, name, Path(name)) for name in names]
         self._texts = {
             document: TokenText.of([bytes([c]) for c in text.encode()], "", document_of(text).places)
             for document, text in zip(self.documents, texts.values(), strict=True)
@@ -60,6 +61,14 @@ def test_a_chapter_has_its_text():
     text = indexes.text_of(indexes.documents[0]).text
     pieces = [text[chapter.span.start : chapter.span.stop] for chapter in at_once(chapters_of(indexes))]
     assert pieces == [f"# A\n\n{WORDS}a.\n\n", f"# B\n\n{WORDS}b."]
+
+
+def test_the_next_file_of_one_name_does_not_begin_in_the_last_chapter():
+    indexes = Indexes(a=f"# A\n\n{WORDS}\n\n# B\n\n{WORDS}", b=f"{WORDS}\n\n# C\n\n{WORDS}\n\n# D\n\n{WORDS}")
+    for document, folder in zip(indexes.documents, ("2023", "2024"), strict=True):
+        object.__setattr__(document, "name", "report.txt")
+        object.__setattr__(document, "path", Path(folder, "report.txt"))
+    assert [chapter.heading for chapter in at_once(chapters_of(indexes))] == ["A", "B", "C", "D"]
 
 
 def test_lines_of_a_text_without_headings_are_chapters_also_of_the_next_part():

@@ -47,6 +47,42 @@ def test_items_of_the_same_words_or_the_same_sentence_are_one():
     ]
 
 
+@pytest.mark.parametrize(
+    ("question", "first", "second"),
+    [
+        ("List every invoice.", "Invoice INV-2024001 is unpaid.", "Invoice INV-2024017 is unpaid."),
+        ("List every payment.", "Paid 1,000 euros.", "Paid 1,000,000 euros."),
+        ("List every payment.", "Paid €100 for it.", "Paid $100 for it."),
+        ("List every captain.", "Christian was a captain.", "Christopher was a captain."),
+        ("List every captain.", "Adam was a captain.", "Adams was a captain."),
+        ("List every lamp.", "The lamp was lit.", "The lamp was not lit."),
+        ("List every lamp.", "The lamp was lit.", "The lamp wasn't lit."),
+        ("Liste alle Lampen auf.", "Die Lampe ist an.", "Die Lampe ist nicht an."),
+        ("List every lawsuit.", "Smith sued Jones.", "Jones sued Smith."),
+        ("List every payment between Smith and Jones.", "Smith paid Jones.", "Jones paid Smith."),
+        ("List every voyage.", "She sailed from Hull.", "She sailed to Hull."),
+        ("List every temperature.", "It was -5 degrees.", "It was 5 degrees."),
+        ("List every lamp.", "灯塔由张伟建造。", "灯塔由张伟拆除。"),
+    ],
+)
+def test_different_items_stay_apart(question, first, second):
+    findings = [Finding(source("a.txt"), f"{first}\n{second}", (passage(first, 0, 1), passage(second, 90, 5)))]
+    assert [row.text for row in rows_of(findings, question)] == [first, second]
+
+
+@pytest.mark.parametrize(
+    ("question", "first", "second"),
+    [
+        ("List every payment.", "Paid 1,000 euros.", "paid 1000 euros"),
+        ("List every lamp.", "The lamp wasn't lit.", "The lamps were not lit."),
+        ("List all ships.", "The ship Petrel sank in May.", "Petrel sank in May"),
+    ],
+)
+def test_an_item_in_other_words_is_the_same(question, first, second):
+    findings = [Finding(source("a.txt"), f"{first}\n{second}", (passage(first, 0, 1), passage(second, 90, 5)))]
+    assert [row.text for row in rows_of(findings, question)] == [first]
+
+
 def test_parts_of_a_document_that_mentions_something_are_one():
     findings = [
         Finding(source("a.txt, part 1 of 2"), "Petrel", (PETREL,)),
@@ -56,6 +92,12 @@ def test_parts_of_a_document_that_mentions_something_are_one():
     rows = rows_of(findings, "Which documents mention the Petrel?")
     assert [row.text for row in rows] == ["a.txt", "b.txt"]
     assert written(rows, 5)[0].startswith("2 of 5 documents found:\n\n1. a.txt: “")
+
+
+def test_files_of_one_name_are_several():
+    files = [SourceText(path, "report.pdf", Path(path)) for path in ("2023/report.pdf", "2024/report.pdf")]
+    findings = [Finding(file, "Petrel", (PETREL,)) for file in files]
+    assert len(rows_of(findings, "Which reports mention the Petrel?")) == 2
 
 
 @pytest.mark.parametrize("before", ["", "[]", '{"key": {"answer": 1}}'])
