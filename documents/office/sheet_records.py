@@ -16,6 +16,11 @@ _BEGIN, _END, _SHEET, _NAME, _OBJECT, _TEXT, _MORE = 0x809, 0x0A, 0x85, 0x18, 0x
 #: programs write that do not calculate: an empty text, and 0.
 _FORMULA, _ON_LOAD, _EMPTY, _ZERO = 0x06, 2, b"\3\0\0\0\0\0\xff\xff", bytes(8)
 
+#: The record of a drawing before its object; kinds of records in it: a shape, all that hold others, and properties of a
+#: shape; and the property that says whether it is hidden, with the bits that it has then.
+_DRAWING, _SHAPE, _HOLDERS, _PROPERTIES = 0xEC, 0xF004, range(0xF002, 0xF005), 0xF00B
+_VISIBILITY, _HIDDEN = 0x3BF, 0x20002
+
 #: A kind of record that xlrd passes over.
 _UNKNOWN = 0xFFFF
 
@@ -92,21 +97,40 @@ def _sheets(stream: bytes) -> Iterator[tuple[int, int]]:
 
 
 def _lines(stream: bytes, start: int, left_out: LeftOut) -> Iterator[str]:
-    text, n_missing, is_remark = "", 0, False
-    for record in _records(stream, start, _OBJECT, _TEXT, _MORE):
-        if record.kind == _OBJECT and len(record.body) > 5:
+    text, n_missing, is_remark, is_hidden = "", 0, False, False
+    for record in _records(stream, start, _OBJECT, _TEXT, _MORE, _DRAWING):
+        if record.kind == _DRAWING:
+            is_hidden = _is_hidden(record.body, is_hidden)
+        elif record.kind == _OBJECT and len(record.body) > 5:
             (kind,) = struct.unpack_from("<H", record.body, 4)
             is_remark = kind == _REMARK
             left_out["chart"] += kind == _CHART
             left_out["picture"] += kind == _PICTURE
         elif record.kind == _TEXT and len(record.body) > 11 and not is_remark:
             text, (n_missing,) = "", struct.unpack_from("<H", record.body, 10)
+            left_out["hidden shape"] += is_hidden and n_missing > 0
+            n_missing = 0 if is_hidden else n_missing
         elif record.kind == _MORE and n_missing > 0:
             is_wide = record.body[:1] == b"\x01"
             text += record.body[1:].decode("utf-16-le" if is_wide else "latin-1", errors="replace")[:n_missing]
             n_missing -= len(record.body[1:]) // (1 + is_wide) or n_missing
             if n_missing <= 0:
                 yield from filter(None, (" ".join(line.split()) for line in text.splitlines()))
+
+
+def _is_hidden(drawing: bytes, before: bool) -> bool:
+    """Return whether the last shape of a drawing is hidden; as before if it has none, but the place of a text."""
+    position, is_hidden = 0, before
+    while position <= len(drawing) - 8:
+        version, kind, length = struct.unpack_from("<HHI", drawing, position)
+        position += 8
+        if kind == _PROPERTIES:
+            n_known = min(version >> 4, (len(drawing) - position) // 6)
+            found = struct.iter_unpack("<HI", drawing[position : position + 6 * n_known])
+            is_hidden = any(name == _VISIBILITY and value & _HIDDEN == _HIDDEN for name, value in found)
+        is_hidden &= kind != _SHAPE
+        position += 0 if kind in _HOLDERS else length
+    return is_hidden
 
 
 def _records(stream: bytes, position: int, *kinds: int) -> Iterator[_Record]:

@@ -36,6 +36,9 @@ _TRUE = ("1", "true")
 #: The formula of a cell, and its value.
 _FORMULA, _VALUE = (f"{{http://schemas.openxmlformats.org/spreadsheetml/2006/main}}{name}" for name in "fv")
 
+#: What a file writes before the names of newer functions, and Excel does not show.
+_NEWER = re.compile(r"\b(?:_xl(?:fn|ws|pm|udf)\.)+")
+
 #: What says that a sheet is calculated when it is opened. A workbook says so for all of its sheets.
 _CALCULATED_ON_LOAD = re.compile(rb"""sheetCalcPr\s[^>]*fullCalcOnLoad\s*=\s*["'](?:1|true)["']""")
 
@@ -214,12 +217,12 @@ class _Cells:
 
         try:
             formula = self._formulas.parse_cell(node)["value"]
-            if isinstance(formula, str):
-                return formula
-            self._arrays.append((range_boundaries(formula.ref), formula.text))
+            text = _NEWER.sub("", formula if isinstance(formula, str) else formula.text)
+            if text and not isinstance(formula, str):
+                self._arrays.append((range_boundaries(formula.ref), text))
         except Exception:  # openpyxl trusts its input: it may raise anything
             return ""
-        return str(formula.text)
+        return text
 
     def _formula_around(self, row: int, column: int) -> str:
         """Return the formula of several cells that gives a cell its value; nothing without it."""

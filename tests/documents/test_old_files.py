@@ -264,6 +264,26 @@ def test_text_boxes_of_old_sheets_are_read(tmp_path, boxes, lines):
     assert document.notices == ()
 
 
+def shape(visibility):
+    """The record of a drawing: a shape with two properties, one of which says whether it is hidden."""
+    properties = struct.pack("<HIHI", 0x80, 7, 0x3BF, visibility)
+    inner = struct.pack("<HHIII", 0xA2, 0xF00A, 8, 1025, 0xA00) + struct.pack("<HHI", 0x23, 0xF00B, 12) + properties
+    return record(0xEC, struct.pack("<HHI", 0xF, 0xF004, len(inner)) + inner)
+
+
+def test_hidden_boxes_of_old_sheets_are_left_out_and_counted(tmp_path):
+    pytest.importorskip("xlrd")
+    place_of_text = record(0xEC, struct.pack("<HHI", 0, 0xF00D, 0))  # between an object and its text
+    text = struct.pack("<HH", 0x1B6, 20)
+    gone = drawn(6, 1, "gone").replace(text, place_of_text + text)
+    about = shape(0xA0002) + gone + shape(0xA0000) + drawn(6, 2, "shown") + shape(2) + drawn(6, 3, "too")
+    (tmp_path / "a.xls").write_bytes(workbook([(0, 0, "Ship")], about=about + shape(0x20002) + drawn(6, 4, "")))
+    document = extract_document(tmp_path / "a.xls")
+    assert document.text == "## Q1\n\n| Ship |\n| --- |\n\nshown\n\ntoo\n"
+    assert document.notices == ("a.xls has 1 hidden shape: octavo leaves it out.",)
+    assert place_of_text in gone
+
+
 def test_pictures_and_charts_of_old_sheets_are_told(tmp_path):
     pytest.importorskip("xlrd")
     axis = record(0x809, struct.pack("<HHHHII", 0x600, 0x20, 0, 1997, 0, 6)) + record(0x0A, b"")
