@@ -430,8 +430,11 @@ def _box(node: Element) -> tuple[float, float, float, float] | None:
 
 def _value(cell: Element) -> str:
     """Return the value of a cell without text, as LibreOffice shows it; its formula where it has no value."""
-    kind, value = attribute(cell, "value-type"), attribute(cell, "value")
-    if kind in ("float", "percentage", "currency") and re.fullmatch(r"-?\d*\.?\d+(E[-+]?\d+)?", value):
+    kind, value, code = (attribute(cell, name) for name in ("value-type", "value", "formula"))
+    is_number = re.fullmatch(r"-?\d*\.?\d+(E[-+]?\d+)?", value) is not None
+    if code and is_number and not float(value):
+        return _formula(code)  # programs that calculate write the text, too
+    if kind in ("float", "percentage", "currency") and is_number:
         number = f"{float(value) * (100 if kind == 'percentage' else 1):.15g}"
         sign = {"percentage": "%", "currency": f" {attribute(cell, 'currency')}"}.get(kind, "")
         return f"{number}{sign}".strip()
@@ -444,8 +447,12 @@ def _value(cell: Element) -> str:
         return date.removesuffix("T00:00:00").replace("T", " ")
     if kind in ("boolean", "string"):
         return attribute(cell, "boolean-value").upper() or attribute(cell, "string-value")
-    code = attribute(cell, "formula")
-    return code and "=" + _REFERENCE.sub(_place, _LANGUAGE.sub("", code))
+    return code and _formula(code)
+
+
+def _formula(code: str) -> str:
+    """Return a formula as LibreOffice shows it."""
+    return "=" + _REFERENCE.sub(_place, _LANGUAGE.sub("", code))
 
 
 def _place(reference: re.Match[str]) -> str:

@@ -181,6 +181,8 @@ def cell(text="", about=""):
         ('table:formula="ooow:sum&lt;B2:B9&gt;"', "=sum<B2:B9>"),
         ('table:formula="of:=IF([.B1];1;2)" o:value-type="date"', "=IF(B1;1;2)"),
         ('table:formula="of:=[.B1]" o:value-type="float" o:value="7"', "7"),
+        ('table:formula="of:=[.B1]" o:value-type="currency" o:value="0"', "=B1"),
+        ('o:value-type="float" o:value="0"', "0"),
         ('table:formula="of:=[.B1]" o:value-type="string" o:string-value=""', ""),
         ('o:value-type="float" o:value="1.2.3"', ""),
         ('o:value-type="time" o:time-value="PT1.2.3S"', ""),
@@ -189,6 +191,8 @@ def cell(text="", about=""):
 def test_a_formula_of_opendocument_without_a_value_is_shown(tmp_path, about, shown):
     file = sheet_of(cell("Rent") + cell("", about) + cell("end"))
     assert read(tmp_path, file).text.splitlines()[2] == f"| Rent | {shown} | end |"
+    file = sheet_of(cell("Rent") + cell("0", 'table:formula="of:=[.B1]" o:value-type="float" o:value="0"'))
+    assert read(tmp_path, file).text.splitlines()[2] == "| Rent | 0 |"
 
 
 def merged(text, across=1, down=1):
