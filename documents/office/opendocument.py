@@ -336,7 +336,9 @@ class _OpenDocument:
         rest, name = self._inner(node), attribute(node, "name")
         of_table = "".join(self.charts) if charts is None else ""
         self.grid, self.charts = outer, charts
-        cells = shown_cells(name, grid.rows, grid.merged, grid.hidden, grid.columns, self.left_out)
+        lays_out = not is_sheet and any("<table" in text for row in grid.rows.values() for text in row.values())
+        merged = [] if lays_out else grid.merged  # a page repeats none of its parts
+        cells = shown_cells(name, grid.rows, merged, grid.hidden, grid.columns, self.left_out)
         n_columns = min(grid.n_columns - len(grid.columns), _MOST_EMPTY)
         width = 0 if is_sheet else max([n_columns, *map(len, cells)])
         rows = "".join(

@@ -289,3 +289,13 @@ def test_hidden_frames_of_slides_are_left_out_and_counted(tmp_path, about):
     document = extract_document(tmp_path / "a.odp")
     assert document.text == "## Slide 1: One\n\nShown\n"
     assert document.notices == ("a.odp has 2 hidden shapes: octavo leaves them out.",)
+
+
+def test_a_table_that_lays_out_a_page_of_text_repeats_nothing(tmp_path):
+    inner = f"<table:table><table:table-row>{cell('a ' * 200)}{cell('b')}</table:table-row></table:table>"
+    nested = f" <table:table-cell>{inner}</table:table-cell>"
+    rows = merged("Harbour", 2) + COVERED + cell("Page"), nested + cell("c") + cell("d")
+    table = "".join(f"<table:table-row>{row}</table:table-row>" for row in rows)
+    text = read(tmp_path, zipped({"content.xml": ODT.format(f"<table:table>{table}</table:table>")})).text
+    assert text.count("Harbour") == 1
+    assert "| b |" in text
