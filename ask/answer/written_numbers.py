@@ -26,6 +26,7 @@ _SEPARATORS = str.maketrans({"\u066b": ".", "\u066c": ",", "\uff0e": ".", "\uff0
 _LETTERS = {"k": 10**3, "m": 10**6, "b": 10**9}
 _SCALES = {word: value for word, value in SCALES.items() if word != "cent"}  # 50 cents
 _SCALES |= {"millón": 10**6, "milhão": 10**6, "milhões": 10**6, "bilhão": 10**9, "bilhões": 10**9}
+_SCALES |= {"hundred thousand": 10**5, "hundred million": 10**8, "thousand million": 10**9, "mil millones": 10**9}
 _SCALES |= {"tsd": 10**3, "mio": 10**6, "mn": 10**6, "mill": 10**6, "bn": 10**9, "mrd": 10**9}
 _SCALES |= {"万": 10**4, "萬": 10**4, "亿": 10**8, "億": 10**8}
 _MULTIPLIERS = _SCALES | _LETTERS
@@ -39,7 +40,7 @@ _WRITTEN = re.compile(
 _IN_HEAD = re.compile(rf"(?<![\d½][\s-])\b({_WORDS})(?=s?\b)")
 
 #: A time; a day with its month; and separators of parts.
-_TIME, _DAY = re.compile(r"(\d{1,2})[.:](\d\d)"), re.compile(r"(?<![\d.,/-])(\d{1,2})([./])(\d{1,2})(?![\d/])")
+_TIME, _DAY = re.compile(r"(\d{1,2})[.:](\d\d)(?::00)?"), re.compile(r"(?<![\d.,/-])(\d{1,2})([./])(\d{1,2})(?![\d/])")
 _BETWEEN = re.compile("[.,: ]")
 
 
@@ -225,6 +226,8 @@ def _normal(number: str) -> str:
 def _parts(number: str) -> list[str]:
     """Return what may be numbers of their own in one: 101,102 may be pages, and the end of 12,500 is none."""
     parts, plain = _BETWEEN.split(number), plain_number(number)
+    if number.count(":") == 2:  # a time with its seconds
+        return [plain_number(number.rpartition(":")[0])]
     if plain == "".join(parts) and " " not in number and len(parts[0]) < 3:
         parts = parts[:1] if len(parts) == 2 else []
     elif "," in number and "." in number:

@@ -8,6 +8,7 @@ import pytest
 
 from octavo.ask.answer.answer import ContextShare
 from octavo.cli.answers import say_which
+from octavo.library.expand_paths import distinct_names
 
 PASSAGES = ContextShare("excerpts", 5, 0.0312)
 
@@ -18,7 +19,8 @@ def session_of(names, basis, rest="being read", needs_whole=False):
         [Path(name) if name == "-" else Path("/home/user/papers") / name for name in names],
         SimpleNamespace(read=basis),
     )
-    return SimpleNamespace(found=["any"], read_from=paths, answer=answer, rest=rest, needs_whole=needs_whole)
+    shown = {"names": distinct_names(paths), "read_from": paths, "answer": answer, "rest": rest}
+    return SimpleNamespace(found=["any"], needs_whole=needs_whole, **shown)
 
 
 @pytest.mark.parametrize(
@@ -29,7 +31,7 @@ def session_of(names, basis, rest="being read", needs_whole=False):
         (["a.pdf", "b.md"], ContextShare("excerpts", 1), {}, "From 1 passage of a.pdf and b.md."),
         (["a.pdf, part 2 of 3", "a.pdf, part 1 of 3"], ContextShare("excerpts", 2), {}, "From 2 passages of a.pdf."),
         (["a.pdf, part 2 of 3"], ContextShare("part"), {}, "From a.pdf, part 2 of 3."),
-        (["x/a.md", "y/a.md"], ContextShare("excerpts", 2), {}, "From 2 passages of a.md."),
+        (["x/a.md", "y/a.md"], ContextShare("excerpts", 2), {}, "From 2 passages of x/a.md and y/a.md."),
         (
             ["a.pdf"],
             PASSAGES,
