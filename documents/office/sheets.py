@@ -351,7 +351,7 @@ def _repeat_merged_cells(rows: dict[int, Row], merged: list[Merged]) -> None:
     widest = max((column for row in rows.values() for column, text in row.items() if text), default=0)
     last, room = {number: max(*row, widest) for number, row in rows.items() if any(row.values())}, _MOST_EMPTY
     numbers = sorted(last)
-    for top, bottom, left, right in sorted(merged, key=lambda cell: cell[0] == cell[1]):  # those of several rows first
+    for top, bottom, left, right in sorted(merged, key=lambda cell: cell[0] == cell[1]):  # several rows first
         row = rows.get(top, {})
         text, is_alone = row.get(left, ""), top == bottom and sum(map(bool, row.values())) == 1
         if len(text) <= MOST_REPEATED and not is_alone:
