@@ -336,9 +336,11 @@ class _OpenDocument:
         rest, name = self._inner(node), attribute(node, "name")
         of_table = "".join(self.charts) if charts is None else ""
         self.grid, self.charts = outer, charts
-        cells = shown_cells(name, grid.rows, grid.merged, grid.hidden, grid.columns, self.left_out)
+        lays_out = not is_sheet and any("<table" in text for row in grid.rows.values() for text in row.values())
+        merged = [] if lays_out else grid.merged  # a page repeats none of its parts
+        cells = shown_cells(name, grid.rows, merged, grid.hidden, grid.columns, self.left_out)
         n_columns = min(grid.n_columns - len(grid.columns), _MOST_EMPTY)
-        width = 0 if is_sheet else max([n_columns, *map(len, cells)])
+        width = 2 if is_sheet else max([n_columns, *map(len, cells)])  # one column alone is taken for a page
         rows = "".join(
             f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}{'<td></td>' * (width - len(row))}</tr>" for row in cells
         )
@@ -375,7 +377,7 @@ class _OpenDocument:
         n_copies = 0 if not row else min(number, _MOST_COPIES) if is_hidden else self._copies(row.values(), number)
         for place in range(grid.n_rows, grid.n_rows + n_copies):
             grid.rows[place] = dict(row)
-            grid.hidden += [place] if is_hidden else []
+        grid.hidden += range(grid.n_rows, grid.n_rows + min(number, _MOST_COPIES)) if is_hidden else ()
         grid.n_rows += number
 
     def _cell(self, node: Element, default_style: str) -> str:
