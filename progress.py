@@ -24,7 +24,7 @@ _SHOWN_SECONDS = 0.4
 
 
 class LeftOut(str):
-    """A notice that a file is left out: who opens the same documents often need not show it each time."""
+    """A notice that a file, or a part of one, is left out: who opens the same documents need not show it each time."""
 
 
 class Progress(Protocol):

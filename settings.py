@@ -126,8 +126,7 @@ class Extraction:
     password : str, optional
         Opens an encrypted PDF.
     encoding : str, optional
-        The encoding of texts and of HTML; by default the one that they name, or that can be determined. Files are read
-        anew each time, and not in the background.
+        The encoding of texts and of HTML; by default the one that they name, or that can be determined.
     ocr : bool
         Whether tesseract recognises the text of pages that are only pictures (docs/documents.md). What it recognised
         once is always read.

@@ -266,7 +266,8 @@ class Session(AbstractContextManager["Session"]):
         if not is_again and self._chooser is not None and not self.has_one_context:
             self._choose_context(self._chooser, question)
         self._check_document()
-        llama, unread, asked = self.llama, self._unread, self._history and self._history.asked(question)
+        llama, unread, read = self.llama, self._unread, self._context.documents if self._context is not None else ()
+        asked = self._history and self._history.asked(question, read)
         tokens = question_tokens(llama, self.prompt, asked, unread, self.n_document, question)
         turn, self._history = Turn(question, llama.n_tokens, unread), asked
         if isinstance(self._context, WholeContext) and self._context.listed:

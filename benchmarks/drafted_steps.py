@@ -80,6 +80,8 @@ def main() -> None:
     llama = octavo.Llama(arguments.model, attention="auto", n_ctx=n_most, n_threads=1, device="cpu")
     texts = "".join(path.read_text(encoding="utf-8") for path in sorted(_DOCS.glob("*.md")))
     tokens, rows = llama.tokenize(texts.encode())[:n_most], []
+    if len(tokens) < n_most:
+        parser.error(f"octavo's docs have {len(tokens):,} tokens, and this takes {n_most:,}: give a smaller --text.")
     for n_text in arguments.text:
         say(f"reading {n_text:,} tokens")
         llama.reset()

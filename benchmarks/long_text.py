@@ -20,6 +20,7 @@ from octavo.cli.option_types import AttentionListType
 from octavo.cli.render import markdown_table
 from octavo.convert.plan.heads import LOGITS, evaluate
 from octavo.evaluation.measures import log_softmax
+from octavo.evaluation.prose import first_tokens
 from octavo.runtime.llama import Llama
 from octavo.runtime.models.find_model import default_model
 
@@ -39,7 +40,7 @@ def main() -> None:
     for attention in AttentionListType().convert(arguments.attention, None, None):
         sizes = {"n_ctx": arguments.ctx_size, "n_batch": arguments.batch, "n_threads": arguments.threads}
         llama = Llama(model, attention=attention, **sizes)
-        tokens = llama.tokenize(arguments.text.read_bytes())[: arguments.tokens]
+        tokens = first_tokens(llama, arguments.text, arguments.tokens)
         rows.append([attention, *(f"{part:.2f}" for part in perplexities(llama, tokens, arguments.part))])
         llama.close()
     starts = range(0, arguments.tokens, arguments.part)

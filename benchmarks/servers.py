@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from octavo.convert.plan.recall_texts import SHIPPED_NOVEL
-from octavo.documents.text.plain_text import read_utf8
 
 #: Whether llama.cpp uses flash attention.
 MODES = ("on", "off")
@@ -102,10 +101,11 @@ def first_tokens(model: Path, folder: Path, n_tokens: int) -> str:
     """Return the text of the first tokens of the novel that octavo ships; a file in a folder keeps it."""
     path = folder / "novel.txt"
     if not path.exists():
+        from octavo.evaluation import prose
         from octavo.runtime.llama import Llama
 
         vocabulary = Llama(model, n_ctx=512)
-        tokens = vocabulary.tokenize(read_utf8(SHIPPED_NOVEL).encode())[:n_tokens]
+        tokens = prose.first_tokens(vocabulary, SHIPPED_NOVEL, n_tokens)
         path.write_bytes(vocabulary.detokenize(tokens))
         vocabulary.close()
     return path.read_text("utf-8", "ignore")

@@ -290,6 +290,7 @@ def answer_as_json(session: Session, facts: dict[str, Any]) -> dict[str, Any]:
             "covered": None if answer.covered is None else round(answer.covered, 4),
         },
         "unfounded": list(answer.unfounded),
+        "notices": list(answer.notices.values()),
     }
 
 

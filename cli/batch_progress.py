@@ -1,6 +1,6 @@
 """Show the progress of many documents: a bar for all and one for each that is being read, or a line now and then.
 
-A notice that a file is left out comes again only after a change.
+Of several documents, a notice that a file, or a part of one, is left out comes again only after a change.
 """
 
 from __future__ import annotations

@@ -144,11 +144,12 @@ def open_session(
             return api.open_session(
                 settings, attention=attention, sampling=sampling, system_prompt=system_prompt, progress=TaskProgress()
             )
-    shown, asking = ShownNotices(documents), api.Asking(sampling, reading, system_prompt, sources)
+    is_many, asking = is_collection(documents), api.Asking(sampling, reading, system_prompt, sources)
+    shown = ShownNotices(documents) if is_many else None
     with resumable(), _opening(documents), ManyProgress(shown) as progress:
-        opening = api.Opening(documents, asking, progress, is_one=not is_collection(documents))
+        opening = api.Opening(documents, asking, progress, is_one=not is_many)
         session = api.load_and_open(opening, settings, attention, progress.notice)
-    if not is_quiet():
+    if shown is not None and not is_quiet():
         shown.keep()
     return session
 
@@ -219,11 +220,21 @@ def documents_of_chat(chat: SavedChat) -> tuple[str, ...]:
 
 def resume_chat(session: Session, chat: SavedChat) -> None:
     """Resume a conversation, and say so."""
+    from ..library.source_text import CHANGED, GONE, state_of_version
+
     is_same = session.load(chat.name)
     notice(f"The last conversation continues{_described(chat.questions)}.")
-    if not is_same and session.has_one_context:
-        names = ", ".join(Path(name).name for name in session.about)
-        notice(f"{names} has changed since: new answers come from the new text, and earlier ones stay as they are.")
+    if session.has_one_context:
+        states = {} if is_same else dict.fromkeys(session.about, CHANGED)
+    else:  # its context may be another one although no file has changed
+        states = {version.path: state_of_version(version) for version in chat.read}
+    changed, gone = ([Path(path).name for path, each in states.items() if each == state] for state in (CHANGED, GONE))
+    if changed:
+        have = f"{', '.join(changed)} {'has' if len(changed) == 1 else 'have'} changed since"
+        notice(f"{have}: new answers come from the new text, and earlier ones stay as they are.")
+    if gone:
+        are = f"{', '.join(gone)} {'is' if len(gone) == 1 else 'are'} gone, or cannot be reached"
+        notice(f"{are}: earlier answers stay as they are.")
 
 
 def _described(questions: Sequence[str]) -> str:

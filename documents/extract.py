@@ -110,7 +110,7 @@ def extract_document(
         return replace(document, name=name)
     source = os.path.realpath(path)
     recognition.note(source, status)
-    version = file_version(source, status=status)
+    version = file_version(source, Extraction(encoding=extraction.encoding), status)
     assert version is not None
     of_file = version._replace(content=recognition.content_hash)
     return replace(document, name=name, **of_file._asdict())

@@ -185,8 +185,8 @@ def independent_mean(values: np.ndarray, texts: np.ndarray) -> tuple[int, float,
     """Return how many values are independent, the mean of all, and its standard error.
 
     A text makes all of its samples easy or hard. So texts are independent, and their samples are not: the error is
-    clustered by text (Miller 2024, arXiv 2411.00640, section 2.2). If all are of one text, the mean is the mean of this
-    text, and its samples are independent.
+    clustered by text (Miller 2024, arXiv 2411.00640). If all are of one text, the mean is the mean of this text, and
+    its samples are independent.
 
     Parameters
     ----------

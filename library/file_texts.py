@@ -12,7 +12,7 @@ from ..errors import OctavoError, failure
 from ..progress import Progress
 from ..runtime.store.library_snapshot import LibrarySnapshot
 from ..runtime.store.model_library import Library
-from .source_text import SourceFile, SourceText, identify
+from .source_text import SourceFile, SourceText, identify, report_notices
 from .text_store import TEXTS, TextStore, open_texts
 
 #: Texts that are added at once, from which on the store is compacted.
@@ -74,14 +74,16 @@ class FileTexts:
         kept = self.store.find(version) if (version := file.version) else None
         if kept is None:
             return None
-        return SourceText(kept.sha256, file.name, Path(file.path), file, None, kept.version, kept.number, kept.length)
+        return replace(kept, name=file.name, path=Path(file.path), file=file)
 
     def of(self, files: Iterable[SourceFile]) -> Iterator[SourceText]:
         """Yield the texts of files, those that are kept first. Leave out the files whose text cannot be extracted."""
         missing = []
         for file in files:
-            text = self._checked.pop(file, None) or self.find(file)
-            if text is not None:
+            if (text := self._checked.pop(file, None)) is not None:
+                yield text
+            elif (text := self.find(file)) is not None:
+                report_notices(text.notices, self.progress)
                 yield text
             else:
                 missing.append(file)
@@ -89,8 +91,7 @@ class FileTexts:
             if isinstance(document, OctavoError):
                 self.problems.append(str(document))
                 continue
-            for sentence in document.notices_when_kept:
-                self.progress.notice(sentence)
+            report_notices(document.notices_when_kept, self.progress)
             yield SourceText.of(document, file)
 
     def _extract(self, files: Sequence[SourceFile]) -> Iterator[Document | OctavoError]:

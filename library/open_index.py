@@ -25,7 +25,7 @@ from ..runtime.llama import Llama
 from ..runtime.methods.auto import SHORT
 from ..runtime.store.index_files import folder_bytes, note_use, open_index
 from ..runtime.store.library_snapshot import LibrarySnapshot
-from ..runtime.store.manifest import file_entries, file_version_of, read_manifest, save_manifest
+from ..runtime.store.manifest import file_entries, file_versions_of, read_manifest, save_manifest
 from ..settings import ReadSettings
 from ..system.files import PARTIAL, DamagedError, FileVersion
 from ..system.locks import Busy, do_not_wait, locked
@@ -237,21 +237,26 @@ class Indexer:
         return path
 
     def note_file(self, path: Path, document: SourceText) -> None:
-        """Note the version of a file in the index of its text, unless that has another file that still has this text.
+        """Note the version of a file in the index of its text.
 
-        The file was touched or restored, or is a copy of one that has changed or is gone since.
+        The file was touched or restored, or is a copy of another that has this text; or of one that had it, whose place
+        it takes.
         """
         with suppress(OctavoError, OSError, Busy):
-            described, version = self.snapshot.described.get(path, {}), document.version
-            before = file_version_of(described)
-            if version is None or before is None or before == version:
-                return
-            if before.path != version.path and state_of_file(described) == SAME:
+            versions, version = file_versions_of(self.snapshot.described.get(path, {})), document.version
+            if version is None or not versions or version in versions:
                 return
             with locked(path, waiting=do_not_wait):
                 manifest = read_manifest(path)  # others add files to it
-                name = with_file_name(document.name, document_name(version.path))
-                described = {**manifest["document"], "name": name, **file_entries(version)}
+                described = manifest["document"]
+                first, *others = file_versions_of(described)
+                copies = [each for each in others if each.path != version.path]
+                if first.path != version.path and state_of_file(described) == SAME:
+                    copies.append(version)
+                else:
+                    name = with_file_name(document.name, document_name(version.path))
+                    described = {**described, "name": name, **file_entries(version)}
+                described = {**described, "copies": list(map(file_entries, copies))}
                 save_manifest(path, {**manifest, "document": described})
 
     def attach(self, document: SourceText, progress: Progress) -> dict[str, Any]:

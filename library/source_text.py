@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -17,8 +18,8 @@ from ..documents.document import Document, document_name, hash_text
 from ..documents.extract import extract_document
 from ..documents.ocr.recognised_pages import file_version
 from ..errors import OctavoError
-from ..progress import Progress
-from ..runtime.store.manifest import file_version_of
+from ..progress import LeftOut, Progress
+from ..runtime.store.manifest import file_version_of, file_versions_of
 from ..settings import DEFAULT_EXTRACTION, Extraction
 from ..system.files import FileVersion, sha256_of
 from .document_parts import without_part
@@ -60,11 +61,8 @@ class SourceFile:
 
     @property
     def version(self) -> FileVersion | None:
-        """Return the version of the file as it is now, which changes with its text.
-
-        None for a pipe, and with an encoding, as the text that is kept of the file may be of another.
-        """
-        if not self.is_file or self.extraction.encoding is not None:
+        """Return the version of the file as it is now, which changes with its text. None for a pipe."""
+        if not self.is_file:
             return None
         try:
             return file_version(self.path, self.extraction)
@@ -93,12 +91,13 @@ class SourceText:
     document : Document or None
         The text; None if it is still to be extracted.
     version : FileVersion or None
-        Version of the file that the text was taken from. None without a file, and with an encoding, as the text that is
-        kept of the file may be of another.
+        Version of the file that the text was taken from. None without a file.
     number : int
         Its number in the library's `TextStore`; 0 if it is not there.
     length : int
         Its characters; 0 if unknown.
+    notices : tuple of str
+        Sentences for the reader, as of its `Document`.
     """
 
     sha256: str
@@ -109,6 +108,7 @@ class SourceText:
     version: FileVersion | None = None
     number: int = 0
     length: int = 0
+    notices: tuple[str, ...] = ()
 
     @property
     def of_file(self) -> str:
@@ -121,9 +121,9 @@ class SourceText:
     def of(cls, document: Document, file: SourceFile | None = None) -> SourceText:
         """Return the text of a document."""
         path = Path(document.name if file is None else file.path)
-        version = document.version if file is None or file.extraction.encoding is None else None
         name = file.name if file is not None and file.label else document.name
-        return cls(hash_text(document.text), name, path, file, document, version, length=len(document.text))
+        known = name, path, file, document, document.version
+        return cls(hash_text(document.text), *known, 0, len(document.text), document.notices)
 
     def extracted(self) -> tuple[SourceText, Document]:
         """Return the text as it is now, and its document, which is extracted if necessary. Raise OctavoError if not."""
@@ -149,23 +149,37 @@ def identify(source: SourceFile | Document, snapshot: LibrarySnapshot, progress:
     """
     file = source if isinstance(source, SourceFile) else None
     if file is not None and (version := file.version) is not None and (text := snapshot.text_of(version)) is not None:
-        return SourceText(text["sha256"], file.name, Path(file.path), file, version=file_version_of(text))
+        notices = tuple(text.get("notices", ()))
+        report_notices(notices, progress)
+        version = file_version_of(text)
+        return SourceText(text["sha256"], file.name, Path(file.path), file, version=version, notices=notices)
     document = source if isinstance(source, Document) else source.extract(progress)
-    for sentence in document.notices_when_kept:
-        progress.notice(sentence)
+    report_notices(document.notices_when_kept, progress)
     return SourceText.of(document, file)
 
 
+def report_notices(notices: Iterable[str], progress: Progress) -> None:
+    """Report what a text lacks, whether it was extracted just now or is kept."""
+    for sentence in notices:
+        progress.notice(LeftOut(sentence))
+
+
 def state_of_file(described: dict[str, Any]) -> str:
-    """Return the state of the file of a text that a manifest describes; SAME if there is none, or its text is equal."""
-    version = file_version_of(described)
-    if version is None:
-        return SAME
+    """Return the state of the file of a text that a manifest describes.
+
+    SAME if there is none, or if it has an equal text, or another file has it.
+    """
+    states = [_state_of_text(version, described) for version in file_versions_of(described)]
+    return SAME if not states or SAME in states else states[0]
+
+
+def _state_of_text(version: FileVersion, described: dict[str, Any]) -> str:
+    """Return whether a file still has the text that a manifest describes: SAME, CHANGED or GONE."""
     state = state_of_version(version)
     if state != CHANGED:
         return state
     try:
-        text = _text(file_version(version.path))
+        text = _text(file_version(version.path, _extraction_of(version)))
     except (OctavoError, OSError):
         return CHANGED
     start, stop = described.get("part", (0, len(text)))
@@ -175,7 +189,7 @@ def state_of_file(described: dict[str, Any]) -> str:
 def state_of_version(version: FileVersion) -> str:
     """Return whether a file still has a version: SAME, CHANGED or GONE."""
     try:
-        now = file_version(version.path)
+        now = file_version(version.path, _extraction_of(version))
         assert now is not None
         if version.is_kept(now):
             return SAME
@@ -198,4 +212,9 @@ def _content(now: FileVersion) -> str:
 @lru_cache(maxsize=4)
 def _text(now: FileVersion) -> str:
     """Return the text of a file, which is read once for all its parts."""
-    return extract_document(now.path).text
+    return extract_document(now.path, _extraction_of(now)).text
+
+
+def _extraction_of(version: FileVersion) -> Extraction:
+    """Return how the text of a version of a file was taken from it."""
+    return Extraction(encoding=version.encoding)

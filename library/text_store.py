@@ -23,6 +23,7 @@ import numpy as np
 from ..documents.document import Document, Place, hash_text, sentences
 from ..documents.extract import extract_document
 from ..errors import OctavoError
+from ..settings import Extraction
 from ..system.files import DamagedError, FileVersion
 from ..system.sqlite_file import SqliteFile, bound
 from .document_parts import heading_offsets, ranges_of
@@ -62,6 +63,7 @@ CREATE TABLE IF NOT EXISTS texts (
     number INTEGER PRIMARY KEY AUTOINCREMENT, source TEXT UNIQUE, name TEXT, mtime_ns INTEGER, n_bytes INTEGER,
     sha256 TEXT, length INTEGER, places TEXT, text BLOB, mark TEXT DEFAULT '', content TEXT DEFAULT ''
 );
+CREATE TABLE IF NOT EXISTS notices (text_number INTEGER PRIMARY KEY, sentences TEXT);
 CREATE TABLE IF NOT EXISTS blocks (number INTEGER PRIMARY KEY, text INTEGER, start INTEGER, stop INTEGER);
 CREATE TABLE IF NOT EXISTS meaning (
     sha256 TEXT, start INTEGER, embedder TEXT, vectors BLOB, PRIMARY KEY (sha256, start)
@@ -182,15 +184,15 @@ class TextStore(SqliteFile):
 
     def find(self, version: FileVersion) -> SourceText | None:
         """Return the text of this version of a file, if it is kept."""
-        columns = "mtime_ns, n_bytes, ifnull(mark, ''), ifnull(content, ''), sha256, name, number, length"
+        columns = "mtime_ns, n_bytes, ifnull(mark, ''), ifnull(content, ''), sha256, name, number, length, sentences"
         with self._reporting():
-            query = f"SELECT {columns} FROM texts WHERE source = ?"
+            query = f"SELECT {columns} FROM texts LEFT JOIN notices ON text_number = number WHERE source = ?"
             kept = self._db.execute(query, (bound(version.path),)).fetchone()
         if kept is None or not (of_kept := FileVersion(version.path, *kept[:4])).is_kept(version):
             return None
-        sha256, name, number, length = kept[4:]
-        path = Path(version.path)
-        return SourceText(sha256, os.fsdecode(name), path, version=of_kept, number=number, length=length)
+        sha256, name, number, length, sentences = kept[4:]
+        path, notices = Path(version.path), tuple(json.loads(sentences or "[]"))  # older octavos kept none
+        return SourceText(sha256, os.fsdecode(name), path, None, None, of_kept, number, length, notices)
 
     def add(self, document: Document) -> SourceText:
         """Keep a document's text, in place of the text that its file had before. The same text keeps its number."""
@@ -213,7 +215,10 @@ class TextStore(SqliteFile):
                     self._add_words(block_number, text[start:stop])
             columns = "name = ?, mtime_ns = ?, n_bytes = ?, mark = ?, content = ?, text = ?"
             self._db.execute(f"UPDATE texts SET {columns} WHERE number = ?", (*of_file, packed, number))
-        return SourceText(sha256, document.name, Path(source), None, None, document.version, number, len(text))
+            sentences = json.dumps(document.notices)
+            self._db.execute("INSERT OR REPLACE INTO notices VALUES (?, ?)", (number, sentences))
+        known = Path(source), None, None, document.version, number, len(text), document.notices
+        return SourceText(sha256, document.name, *known)
 
     def _remove(self, source: str) -> None:
         """Forget a text, inside a transaction."""
@@ -232,6 +237,7 @@ class TextStore(SqliteFile):
             is_whole = False
         self._db.execute("DELETE FROM blocks WHERE text = ?", (text_number,))
         self._db.execute("DELETE FROM texts WHERE number = ?", (text_number,))
+        self._db.execute("DELETE FROM notices WHERE text_number = ?", (text_number,))
         unshared = "DELETE FROM meaning WHERE sha256 = ? AND sha256 NOT IN (SELECT sha256 FROM texts)"
         self._db.execute(unshared, (sha256,))
         if not is_whole:
@@ -310,13 +316,14 @@ class TextStore(SqliteFile):
     def _heal(self, number: int) -> None:
         """Read a damaged text again; forget it, and raise OctavoError, if its file does not have it any more."""
         with self._reporting():
-            kept = self._db.execute("SELECT source, sha256 FROM texts WHERE number = ?", (number,)).fetchone()
+            query = "SELECT source, sha256, ifnull(mark, '') FROM texts WHERE number = ?"
+            kept = self._db.execute(query, (number,)).fetchone()
         if kept is None:  # another process was faster
             return
         source, sha256 = os.fsdecode(kept[0]), kept[1]
         document = None
         with suppress(OctavoError):
-            document = extract_document(source)
+            document = extract_document(source, Extraction(encoding=FileVersion(source, 0, 0, kept[2]).encoding))
         with self._reporting(), self._transaction("IMMEDIATE"):
             if document is not None and hash_text(document.text) == sha256:
                 change = "UPDATE texts SET length = ?, places = ?, text = ? WHERE number = ?"

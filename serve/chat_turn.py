@@ -59,6 +59,8 @@ class ChatTurn:
         GBNF grammar of the answer, as of llama.cpp's server.
     options : mapping
         Further variables of the chat template.
+    notices : sequence of str
+        Sentences about the documents, which the answer comes with.
     """
 
     messages: Sequence[Message]
@@ -72,6 +74,7 @@ class ChatTurn:
     schema: dict[str, Any] | bool | None = None
     grammar: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
+    notices: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -139,7 +142,7 @@ async def prepared(server: Server, turn: ChatTurn, checked: bool = True, report:
     server.engine.limits.check_length(n_characters)
     prompt = server.engine.llama.prompt(bool(turn.documents), options=options)
     tokens = await server.tokenized(partial(prompt.tokens, turn.messages, tools), n_characters)
-    context, notices = None, list[str]()
+    context, notices = None, [*turn.notices]
     if turn.documents:
         server.engine.limits.check(max(len(tokens), 1))  # before documents are searched for it
         context = await server.finder.open(

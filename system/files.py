@@ -39,7 +39,8 @@ class FileVersion(NamedTuple):
     n_bytes : int
         Its size, to which a checksum of its recognised pages is added.
     mark : str
-        Its `file_mark`; "" if an older octavo noted the version.
+        Its `file_mark`, and the encoding that a user gave for its text, if any; "" if an older octavo noted the
+        version.
     content : str
         SHA-256 of its bytes, if they were read; else "".
     """
@@ -50,12 +51,17 @@ class FileVersion(NamedTuple):
     mark: str = ""
     content: str = ""
 
+    @property
+    def encoding(self) -> str | None:
+        """Return the encoding that a user gave for its text; None if the text says which."""
+        return self.mark.partition(" ")[2] or None
+
     def is_kept(self, now: FileVersion) -> bool:
         """Return whether a file that has the version `now` was not changed since it had this one.
 
-        Versions of older octavos have no mark: their time and size suffice.
+        Versions of older octavos have no mark: their time and size suffice, unless an encoding is given now.
         """
-        return self[:3] == now[:3] and self.mark in ("", now.mark)
+        return self[:3] == now[:3] and (self.mark == now.mark or not (self.mark or now.encoding))
 
 
 def file_mark(status: os.stat_result) -> str:

@@ -1,7 +1,7 @@
 """Say what a user should know about an answer, in one wording behind every door.
 
 Sentences have kinds: a door may leave some out, or add which option changes a limit. The kinds are thought_cut,
-no_answer, length, loop, context, unfounded, changed, damaged, whole, budget and drafts.
+no_answer, length, loop, context, unfounded, changed, gone, damaged, whole, budget and drafts.
 
 Names and numbers of an answer that are neither in the text that the model saw nor in the question are unfounded. No
 finding does not mean that the answer is right (docs/sources.md has figures).
@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from ...library.document_parts import without_part
-from ...library.source_text import CHANGED, SourceText, state_of_version
+from ...library.source_text import CHANGED, GONE, SourceText, state_of_version
 from ...runtime.cache.kv_cache import KVCache
 from ...runtime.methods import DEFAULT_ATTENTION
 from ...runtime.methods.attention import Attention
@@ -71,14 +71,20 @@ def notices_of_unfounded(found: Sequence[str]) -> dict[str, str]:
 
 
 def notices_of_changed(documents: Iterable[SourceText]) -> dict[str, str]:
-    """Return a sentence about documents whose files have changed since their texts were taken from them, if any."""
-    versions = ((document.name, document.version) for document in documents)
-    changed = (name for name, version in versions if version is not None and state_of_version(version) == CHANGED)
-    names = dict.fromkeys(map(without_part, changed))
-    if not names:
-        return {}
-    have = "has changed since it was read" if len(names) == 1 else "have changed since they were read"
-    return {"changed": f"{', '.join(names)} {have}: the answer comes from the text before."}
+    """Return sentences about documents whose files have changed since their texts were taken from them, or are gone."""
+    names = {each.version: without_part(each.name) for each in documents if each.version is not None}
+    states = {version: state_of_version(version) for version in names}
+    changed, gone = (
+        dict.fromkeys(names[version] for version, each in states.items() if each == state) for state in (CHANGED, GONE)
+    )
+    notices: dict[str, str] = {}
+    if changed:
+        have = "has changed since it was read" if len(changed) == 1 else "have changed since they were read"
+        notices["changed"] = f"{', '.join(changed)} {have}: the answer comes from the text before."
+    if gone:
+        are = "is gone, or cannot be reached" if len(gone) == 1 else "are gone, or cannot be reached"
+        notices["gone"] = f"{', '.join(gone)} {are}: the answer comes from the text that was read."
+    return notices
 
 
 def notices_of_damaged(names: Iterable[str]) -> dict[str, str]:

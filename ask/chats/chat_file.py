@@ -18,7 +18,7 @@ from ...runtime.document.cache_layer import Rows
 from ...runtime.document.kept_state import BLOB, KeptState, kept_state
 from ...runtime.llama import Llama
 from ...runtime.sequences.sequence import steps_within
-from ...system.files import DamagedError, make_private, map_arrays, stored_checksum, write_arrays
+from ...system.files import DamagedError, FileVersion, make_private, map_arrays, stored_checksum, write_arrays
 from .history import History, Message
 
 _VERSION = 1
@@ -67,12 +67,15 @@ class Header:
         What computed its keys and values.
     n_rows : int
         Arrays of keys and values.
+    read : list of FileVersion
+        The files that its answers came from, as they were then; none in files of older versions.
     """
 
     source: RowSource
     origin: Origin
     messages: list[Message]
     n_rows: int
+    read: list[FileVersion]
 
 
 @dataclass(frozen=True)
@@ -181,6 +184,7 @@ def write_conversation(path: Path, conversation: Conversation, source: RowSource
         "last": last and [last.question, last.start, last.unread],
         "origin": [origin.documents, origin.model_path, origin.kind],
         "history": conversation.history and [conversation.history.messages, conversation.history.spoken],
+        "read": conversation.history and conversation.history.read,
     }
     arrays: dict[str, np.ndarray] = {
         "header": np.frombuffer(json.dumps(header).encode(), np.uint8),
@@ -205,7 +209,7 @@ def read_header(path: Path) -> Header:
         origin = Origin(None if documents is None else tuple(documents), model_path, kind)
         messages = header["history"][0] if header.get("history") else []
         n_rows = sum(name.startswith("keys.") for name in arrays)
-        return Header(_source_in(header), origin, messages, n_rows)
+        return Header(_source_in(header), origin, messages, n_rows, _read_in(header))
     except (DamagedError, KeyError, ValueError, TypeError, OSError) as problem:
         raise OctavoError(f"{path} is not a conversation that octavo saved, or is damaged.") from problem
 
@@ -213,6 +217,19 @@ def read_header(path: Path) -> Header:
 def _source_in(header: dict[str, Any]) -> RowSource:
     """Return what computed the rows of a file. In files of older versions, it was a model with nothing special."""
     return RowSource(str(header["model"]), str(header["kv_type"]), header.get("numbers", _ORDINARY))
+
+
+def _read_in(header: dict[str, Any]) -> list[FileVersion]:
+    """Return the files that the answers of a conversation came from."""
+    return [FileVersion(*version) for version in header.get("read") or ()]
+
+
+def _history_in(header: dict[str, Any]) -> History | None:
+    """Return the messages of a conversation; None in files of older versions."""
+    if not header.get("history"):
+        return None
+    messages, spoken = header["history"]
+    return History(messages, spoken, _read_in(header))
 
 
 def read_conversation(path: Path, source: RowSource, checked: bool = True) -> Conversation:
@@ -250,7 +267,7 @@ def read_conversation(path: Path, source: RowSource, checked: bool = True) -> Co
             steps=[int(step) for step in header.get("steps", [])] if made_by == source else [],
             unread=[int(token) for token in header["unread"]],
             last=header["last"] and Turn(*header["last"]),
-            history=History(*header["history"]) if header.get("history") else None,
+            history=_history_in(header),
         )
     except (DamagedError, KeyError, ValueError, TypeError, OSError) as problem:
         raise OctavoError(f"{path} is not a conversation that octavo saved, or is damaged.") from problem

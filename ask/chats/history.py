@@ -6,8 +6,11 @@ before the text. So the tokens in a context need not be those of the next prompt
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+
+from ...library.source_text import SourceText
+from ...system.files import FileVersion
 
 #: A message in OpenAI's form.
 Message = dict[str, str]
@@ -23,18 +26,23 @@ class History:
         Questions and answers in turns. The last question has no answer if the model was stopped before it.
     spoken : dict of str to list of int
         Tokens of the texts that the model wrote.
+    read : list of FileVersion
+        The files that answers came from, as they were then.
     """
 
     messages: list[Message] = field(default_factory=list)
     spoken: dict[str, list[int]] = field(default_factory=dict)
+    read: list[FileVersion] = field(default_factory=list)
 
     def copy(self) -> History:
-        return History([*self.messages], {**self.spoken})
+        return History([*self.messages], {**self.spoken}, [*self.read])
 
-    def asked(self, question: str) -> History:
-        """Return a copy with a further question, in place of one without an answer."""
+    def asked(self, question: str, documents: Iterable[SourceText] = ()) -> History:
+        """Return a copy with a further question over some documents, in place of one without an answer."""
         answered = self.messages[:-1] if self.messages and self.messages[-1]["role"] == "user" else self.messages
-        return History([*answered, {"role": "user", "content": question}], {**self.spoken})
+        versions = [document.version for document in documents if document.version is not None]
+        read = [*dict.fromkeys([*self.read, *versions])]
+        return History([*answered, {"role": "user", "content": question}], {**self.spoken}, read)
 
     def answer(self, answer: str, reasoning: str, drawn: Sequence[tuple[int, bytes]]) -> None:
         """Add the answer to the last question.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -19,6 +19,7 @@ from ...convert.identity import RowSource
 from ...errors import OctavoError
 from ...runtime.llama import Llama
 from ...runtime.store.model_library import Library, folder_name
+from ...system.files import FileVersion
 from .chat_file import Conversation, Kind, Origin, read_conversation, read_header, write_conversation
 from .history import Message
 
@@ -46,6 +47,8 @@ class SavedChat:
         Its questions and answers.
     problem : str
         Why it cannot be read; "" if it can.
+    read : sequence of FileVersion
+        The files that its answers came from, as they were then.
     """
 
     path: Path
@@ -54,6 +57,7 @@ class SavedChat:
     origin: Origin
     messages: list[Message]
     problem: str = ""
+    read: Sequence[FileVersion] = ()
 
     @property
     def name(self) -> str:
@@ -86,7 +90,7 @@ def _saved_chat(path: Path) -> SavedChat | None:
         header = read_header(path)
     except OctavoError as problem:
         return SavedChat(*known, Origin(), [], str(problem))
-    return SavedChat(*known, header.origin, header.messages)
+    return SavedChat(*known, header.origin, header.messages, read=header.read)
 
 
 def newest(chats: Iterable[SavedChat], about: tuple[str, ...] = ()) -> SavedChat | None:

@@ -164,8 +164,8 @@ class GrowingIndexes:
 
     def part_of(self, document: SourceText, described: dict[str, Any]) -> SourceText:
         """Return a part of a document, by its description in a manifest."""
-        name = with_file_name(described["name"], document.name)
-        return SourceText(described["sha256"], name, Path(name), document.file)
+        name, version = with_file_name(described["name"], document.name), document.version
+        return SourceText(described["sha256"], name, Path(name), document.file, version=version)
 
     def heal(self, document: SourceText, damaged: SourceText) -> None:
         """Make the damaged index of a document, or of a part of it, again."""

@@ -121,7 +121,10 @@ def _opened(path: Path) -> RecognisedPages:
 def file_version(
     path: str | os.PathLike[str], extraction: Extraction = DEFAULT_EXTRACTION, status: os.stat_result | None = None
 ) -> FileVersion | None:
-    """Return the version of a file, by its status now or then. None if pages are still to be recognised, or may be."""
+    """Return the version of a file and its text, by its status now or then.
+
+    None if pages are still to be recognised, or may be.
+    """
     source, status, store = os.path.realpath(path), status or os.stat(path), recognised_pages()
     found = None if store is None else store.find(source, status.st_mtime_ns, status.st_size)
     if extraction.ocr:
@@ -130,4 +133,5 @@ def file_version(
         if extraction.ocr_languages is not None and store.languages(found.content) - {extraction.ocr_languages}:
             return None
     n_bytes = status.st_size + (found.checksum if found else 0)
-    return FileVersion(source, status.st_mtime_ns, n_bytes, file_mark(status))
+    mark = " ".join(filter(None, (file_mark(status), extraction.encoding)))
+    return FileVersion(source, status.st_mtime_ns, n_bytes, mark)

@@ -17,15 +17,15 @@ _NAMES = ("cNvPr", "docPr")
 
 def remove_hidden_shapes(root: Any, left_out: LeftOut) -> None:
     """Take hidden shapes out of a tree of ElementTree or of lxml, with all that they hold, and count them."""
-    waiting = [root]
+    waiting = [(root, False)]
     while waiting:
-        parent = waiting.pop()
+        parent, is_repeated = waiting.pop()
         for child in list(parent):
             if element_name(child) in _SHAPES and _is_hidden(child):
-                left_out["hidden shape"] += 1
+                left_out["hidden shape"] += not is_repeated
                 parent.remove(child)
             else:
-                waiting.append(child)
+                waiting.append((child, is_repeated or element_name(child) == "Fallback"))  # for old programs
 
 
 def _is_hidden(shape: Any) -> bool:

@@ -336,9 +336,11 @@ class _OpenDocument:
         rest, name = self._inner(node), attribute(node, "name")
         of_table = "".join(self.charts) if charts is None else ""
         self.grid, self.charts = outer, charts
-        cells = shown_cells(name, grid.rows, grid.merged, grid.hidden, grid.columns, self.left_out)
+        lays_out = not is_sheet and any("<table" in text for row in grid.rows.values() for text in row.values())
+        merged = [] if lays_out else grid.merged  # a page repeats none of its parts
+        cells = shown_cells(name, grid.rows, merged, grid.hidden, grid.columns, self.left_out)
         n_columns = min(grid.n_columns - len(grid.columns), _MOST_EMPTY)
-        width = 0 if is_sheet else max([n_columns, *map(len, cells)])
+        width = 2 if is_sheet else max([n_columns, *map(len, cells)])  # one column alone is taken for a page
         rows = "".join(
             f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}{'<td></td>' * (width - len(row))}</tr>" for row in cells
         )
@@ -375,7 +377,7 @@ class _OpenDocument:
         n_copies = 0 if not row else min(number, _MOST_COPIES) if is_hidden else self._copies(row.values(), number)
         for place in range(grid.n_rows, grid.n_rows + n_copies):
             grid.rows[place] = dict(row)
-            grid.hidden += [place] if is_hidden else []
+        grid.hidden += range(grid.n_rows, grid.n_rows + min(number, _MOST_COPIES)) if is_hidden else ()
         grid.n_rows += number
 
     def _cell(self, node: Element, default_style: str) -> str:
@@ -430,8 +432,11 @@ def _box(node: Element) -> tuple[float, float, float, float] | None:
 
 def _value(cell: Element) -> str:
     """Return the value of a cell without text, as LibreOffice shows it; its formula where it has no value."""
-    kind, value = attribute(cell, "value-type"), attribute(cell, "value")
-    if kind in ("float", "percentage", "currency") and re.fullmatch(r"-?\d*\.?\d+(E[-+]?\d+)?", value):
+    kind, value, code = (attribute(cell, name) for name in ("value-type", "value", "formula"))
+    is_number = re.fullmatch(r"-?\d*\.?\d+(E[-+]?\d+)?", value) is not None
+    if code and is_number and not float(value):
+        return _formula(code)  # programs that calculate write the text, too
+    if kind in ("float", "percentage", "currency") and is_number:
         number = f"{float(value) * (100 if kind == 'percentage' else 1):.15g}"
         sign = {"percentage": "%", "currency": f" {attribute(cell, 'currency')}"}.get(kind, "")
         return f"{number}{sign}".strip()
@@ -444,8 +449,12 @@ def _value(cell: Element) -> str:
         return date.removesuffix("T00:00:00").replace("T", " ")
     if kind in ("boolean", "string"):
         return attribute(cell, "boolean-value").upper() or attribute(cell, "string-value")
-    code = attribute(cell, "formula")
-    return code and "=" + _REFERENCE.sub(_place, _LANGUAGE.sub("", code))
+    return code and _formula(code)
+
+
+def _formula(code: str) -> str:
+    """Return a formula as LibreOffice shows it."""
+    return "=" + _REFERENCE.sub(_place, _LANGUAGE.sub("", code))
 
 
 def _place(reference: re.Match[str]) -> str:

@@ -331,7 +331,8 @@ def _from_shown_cells(
     for top, bottom, left, right in merged:
         row, column = after_row.get(top, top), after_column.get(left, left)
         if (row, column) != (top, left) and row <= bottom and column <= right and rows.get(top, {}).get(left):
-            rows.setdefault(row, {})[column] = rows[top][left]
+            text, rows[top][left] = rows[top][left], ""
+            rows.setdefault(row, {})[column] = text
             top, left = row, column
         found.append((top, bottom, left, right))
     return found
@@ -347,12 +348,13 @@ def _following(hidden: Collection[int]) -> dict[int, int]:
 
 def _repeat_merged_cells(rows: dict[int, Row], merged: list[Merged]) -> None:
     """Repeat the text of each merged cell in the rows and columns that it covers, as far as there is room."""
-    alone = {number for number, row in rows.items() if sum(map(bool, row.values())) == 1}
-    last, room = {number: max(row) for number, row in rows.items() if any(row.values())}, _MOST_EMPTY
+    widest = max((column for row in rows.values() for column, text in row.items() if text), default=0)
+    last, room = {number: max(*row, widest) for number, row in rows.items() if any(row.values())}, _MOST_EMPTY
     numbers = sorted(last)
-    for top, bottom, left, right in merged:
-        text = rows[top].get(left, "") if top in rows else ""
-        if len(text) <= MOST_REPEATED and not (top == bottom and top in alone):
+    for top, bottom, left, right in sorted(merged, key=lambda cell: cell[0] == cell[1]):  # several rows first
+        row = rows.get(top, {})
+        text, is_alone = row.get(left, ""), top == bottom and sum(map(bool, row.values())) == 1
+        if len(text) <= MOST_REPEATED and not is_alone:
             for number in numbers[bisect_left(numbers, top) : bisect_right(numbers, bottom)]:
                 columns = range(left, min(right, last[number]) + 1)
                 room -= 1 + len(columns)

@@ -84,7 +84,7 @@ class Page:
             The prose has too few words to make so many different ones of.
         """
         if kind == WORD and n > len(self.words) ** 2:
-            raise self.too_few_words(f"{n:,} different pairs")
+            raise self.too_few_words("its keys and values")
         made: dict[str, None] = {}
         while len(made) < n:
             if kind == NUMBER:

@@ -35,12 +35,8 @@ _TYPES = {
 }
 
 
-#: Why an answer was cut, by its finish_reason.
-_CUT = {
-    "length": "-o max_tokens sets the limit",
-    "context": "the context is full",
-    "loop": "the model repeated itself",
-}
+#: The option that changes a limit, by the kind of a notice that names the limit.
+_OPTIONS = {"length": ": -o max_tokens sets the limit."}
 
 
 class Options(llm.Options):
@@ -88,9 +84,10 @@ class _Answers:
             input=answer.timing.prompt_tokens, output=answer.timing.answer_tokens + answer.timing.thought_tokens
         )
         basis = answer.read.as_json() if answer.read else None
-        response.response_json = {"finish_reason": answer.finish_reason, "basis": basis}
-        if why := _CUT.get(answer.finish_reason):
-            click.echo(f"(The answer was cut: {why}.)", err=True)
+        notices = list(answer.notices.values())
+        response.response_json = {"finish_reason": answer.finish_reason, "basis": basis, "notices": notices}
+        for kind, sentence in answer.notices.items():
+            click.echo(f"({sentence.removesuffix('.')}{_OPTIONS.get(kind, '.')})", err=True)
         if answer.read is not None and answer.read.share < 1:
             click.echo(f"(From {answer.read.share:.1%} of the text.)", err=True)
         if options.sources and documents:

@@ -4,14 +4,14 @@
 2. The folder is written under another name, synced, and renamed when it is complete.
 3. The manifest has the format version; the hashes of model and document; the path of the document's file, and its
    version: time and size ("mtime_ns", "bytes"), inode ("mark") and the SHA-256 of its bytes ("content"), which older
-   indexes lack; the starts of pages and headings ("places": first character of its text, page, headings); sentences
-   about what its text lacks ("notices", of a document in parts with the first one); the settings
-   (convert/identity.py); and the type of keys and values ("dtype": f16; q8_0, whose rows are I8, or U8 if they are
-   flat; or q4_0, whose rows are U16; see cpu_kernels/rows/rows.py). For a part of a long document it has the range of
-   characters of the file's text ("part"), the line that the part begins in ("first_line") and the most tokens of a
-   part ("split"). It has the size of each file and the BLAKE3 checksum that the file itself contains (files.py), and
-   its own checksum, of its JSON without the entry `blake3`. Older indexes have SHA-256 checksums of whole files
-   instead, and none of the manifest.
+   indexes lack; other files with its text, with the same entries ("copies"); the starts of pages and headings
+   ("places": first character of its text, page, headings); sentences about what its text lacks ("notices", of a
+   document in parts with the first one); the settings (convert/identity.py); and the type of keys and values ("dtype":
+   f16; q8_0, whose rows are I8, or U8 if they are flat; or q4_0, whose rows are U16; see cpu_kernels/rows/rows.py). For
+   a part of a long document it has the range of characters of the file's text ("part"), the line that the part begins
+   in ("first_line") and the most tokens of a part ("split"). It has the size of each file and the BLAKE3 checksum that
+   the file itself contains (files.py), and its own checksum, of its JSON without the entry `blake3`. Older indexes have
+   SHA-256 checksums of whole files instead, and none of the manifest.
 4. Opening an index checks its arrays (index_check.py) and the size of each file, and the file's checksum if
    the rules of manifest.py require it. File names that these rules do not define, links and pipes are refused.
 5. A layer's file holds the arrays of `IndexLayer` (runtime/document/index.py) under their names, `position` as one I64,

@@ -112,8 +112,11 @@ def _check_manifest(manifest: dict[str, Any]) -> None:
     """Raise ValueError, or a type's own errors, if an entry is not as octavo writes it."""
     document, model, files = manifest["document"], manifest["model"], manifest["files"]
     texts = [*(section[name] for section in (document, model) for name in ("name", "sha256")), manifest["created"]]
-    texts += [manifest["dtype"], *(document[name] for name in ("path", "mark", "content") if name in document)]
-    numbers = [document["tokens"], *(document[name] for name in ("mtime_ns", "bytes") if name in document)]
+    files_of_text = [document, *document.get("copies", ())]
+    texts += [file[name] for file in files_of_text for name in ("path", "mark", "content") if name in file]
+    texts += [manifest["dtype"]]
+    numbers = [file[name] for file in files_of_text for name in ("mtime_ns", "bytes") if name in file]
+    numbers += [document["tokens"]]
     numbers += [described["size"] for described in files.values()]
     start, stop = part = document.get("part", (0, 0))
     numbers += [*part, document.get("first_line", 1), document.get("split", 0)]
@@ -139,10 +142,21 @@ def _check_manifest(manifest: dict[str, Any]) -> None:
 
 def file_version_of(described: dict[str, Any]) -> FileVersion | None:
     """Return the version of the file that a manifest's document was read from; None without a file."""
-    if "path" not in described:
-        return None
-    mark, content = described.get("mark", ""), described.get("content", "")
-    return FileVersion(described["path"], described.get("mtime_ns", -1), described.get("bytes", -1), mark, content)
+    return next(iter(file_versions_of(described)), None)
+
+
+def file_versions_of(described: dict[str, Any]) -> list[FileVersion]:
+    """Return the version of the file that a manifest's document was read from, and of other files with its text.
+
+    There are none without a file.
+    """
+    return [
+        FileVersion(
+            file["path"], file.get("mtime_ns", -1), file.get("bytes", -1), file.get("mark", ""), file.get("content", "")
+        )
+        for file in (described, *described.get("copies", ()))
+        if "path" in file
+    ]
 
 
 def file_entries(version: FileVersion | None) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from starlette.requests import Request as HttpRequest
 from ..engine.request import Request
 from ..http.requests import checked
 from ..library.served_document import with_id
+from ..request_error import RequestError
 from ..server_pool import pool_of
 from ..services import Server
 from .api_body import ApiObject
@@ -38,9 +39,14 @@ class SearchSettings(ApiObject):
     max_num_results: int = Field(10, ge=1, le=50)
     ranking_options: RankingOptions = Field(default_factory=RankingOptions)
 
-    def takes(self, file: StoreFile) -> bool:
-        """Return whether to search a file. Raise RequestError if the filters have no known form."""
-        return fits(file.entry["attributes"], self.filters) and file.state != "failed"
+    def chosen(self, files: Sequence[StoreFile]) -> tuple[list[StoreFile], list[str]]:
+        """Return the files that are searched, and sentences about those that fit the filters and cannot be read.
+
+        Raise RequestError if the filters have no known form.
+        """
+        fitting = [file for file in files if fits(file.entry["attributes"], self.filters)]
+        problems = [f"{each.document['filename']} is not searched: {each.problem}" for each in fitting if each.problem]
+        return [file for file in fitting if not file.problem], problems
 
 
 class FileSearchTool(SearchSettings):
@@ -61,11 +67,14 @@ class FileSearch(NamedTuple):
         Which passages are listed.
     lists : bool
         Whether the request asks for the passages.
+    notices : sequence of str
+        Sentences about files that cannot be searched.
     """
 
     files: Sequence[StoreFile]
     settings: SearchSettings
     lists: bool
+    notices: Sequence[str]
 
     async def call(self, server: Server, request: Request, question: str) -> dict[str, Any]:
         """Return the item of a response about the search: passages of the documents that the model has read."""
@@ -84,18 +93,27 @@ async def file_search_of(
 ) -> FileSearch | None:
     """Return what the tools of a request search; None if they do not search files.
 
-    Raise RequestError if a vector store is unknown, or a tool has no known form.
+    Raises
+    ------
+    RequestError
+        A vector store is unknown, a tool has no known form, or there is no file to search: the model would answer from
+        memory.
     """
     searches = [checked(FileSearchTool, tool, "tools") for tool in tools if tool.get("type") == FILE_SEARCH]
     if not searches:
         return None
-    stores, files = pool_of(http_request).vector_stores, dict[str, StoreFile]()
+    stores, files, notices = pool_of(http_request).vector_stores, dict[str, StoreFile](), dict[str, None]()
     known = await KnownFiles.of(http_request)
     for tool in searches:
         for store_id in tool.vector_store_ids:
             store = await asyncio.to_thread(stores.get, store_id)
-            files |= {file.document["id"]: file for file in known.in_store(store) if tool.takes(file)}
-    return FileSearch(list(files.values()), searches[0], _WITH_RESULTS in include)
+            chosen, problems = tool.chosen(known.in_store(store))
+            files |= {file.document["id"]: file for file in chosen}
+            notices |= dict.fromkeys(problems)
+    if not files:
+        why = " ".join(notices) or "The vector stores have no file, or none that fits the filters."
+        raise RequestError(f"There is nothing to search. {why}", param="tools")
+    return FileSearch(list(files.values()), searches[0], _WITH_RESULTS in include, list(notices))
 
 
 async def searched(
@@ -125,4 +143,5 @@ def search_as_json(file: StoreFile, passage: str, score: float, in_parts: bool =
     """
     text = {"content": [{"type": "text", "text": passage}]} if in_parts else {"text": passage}
     named = {"file_id": file.entry["id"], "filename": file.document["filename"]}
+    named["status_details"] = file.document["status_details"]
     return {**named, "score": round(score, 4), "attributes": file.entry["attributes"], **text}

@@ -21,7 +21,7 @@ from ..request_error import RequestError, without_folders
 from ..server_pool import pool_of
 from ..services import server_of
 from .paging import page_of
-from .store_files import files_of, forget_files
+from .store_files import files_in, forget_files, looks_of
 
 #: Purposes of OpenAI's API that every file serves, and the most files on a page of their list.
 _PURPOSES, _MOST_FILES = ("user_data", "assistants"), 10_000
@@ -52,7 +52,7 @@ async def upload(request: Request) -> Response:
 async def list_files(request: Request) -> Response:
     """Answer GET /v1/files: those of the model that is named, or of all that are loaded, each once."""
     servers = [server_of(request)] if "model" in request.query_params else pool_of(request).loaded
-    newest = sorted((await files_of(servers)).values(), key=lambda file: -file["created_at"])
+    newest = sorted((await files_in(await looks_of(servers))).values(), key=lambda file: -file["created_at"])
     is_wanted = request.query_params.get("purpose", "user_data") in _PURPOSES
     return JSONResponse(page_of(request, newest[::-1] if is_wanted else [], default=_MOST_FILES, most=_MOST_FILES))
 
@@ -64,8 +64,16 @@ async def describe(request: Request) -> Response:
 
 
 async def content(request: Request) -> Response:
-    """Answer GET /v1/files/ID/content: the document's text, as the model reads it."""
-    return PlainTextResponse(await while_connected(request, server_of(request).finder.text(request.path_params["id"])))
+    """Answer GET /v1/files/ID/content: the document's text, as the model reads it.
+
+    The header x-octavo-notice says if the file has changed or is gone.
+    """
+    server, reference = server_of(request), request.path_params["id"]
+    text = await while_connected(request, server.finder.text(reference))
+    known = await server.documents.look()
+    [ids] = known.ids([reference])
+    details = known.describe(ids[0])["status_details"] if ids else None
+    return PlainTextResponse(text, headers={"x-octavo-notice": details} if details else None)
 
 
 async def page(request: Request) -> Response:

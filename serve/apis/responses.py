@@ -154,6 +154,7 @@ async def _asked(http_request: HttpRequest, body: ResponseBody) -> _Asked:
         parallel=body.parallel_tool_calls,
         schema=None if form is None or form.type == "text" else _OBJECT if form.schema_ is None else form.schema_,
         options=effort,
+        notices=() if search is None else search.notices,
     )
     return _Asked(turn, before, new, named, tools, search)
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from starlette.requests import Request
 
 from ..kept_objects import KeptObjects
+from ..library.known_documents import KnownDocuments
 from ..library.upload_folder import uploads_of
 from ..request_error import RequestError
 from ..server_pool import ServerPool, pool_of
@@ -50,20 +51,24 @@ class StoreFile(NamedTuple):
         return _STATES[self.document["status"]]
 
     @property
+    def problem(self) -> str:
+        """Return why it cannot be read; "" if it can."""
+        return (self.document["status_details"] or "It could not be read.") if self.state == "failed" else ""
+
+    @property
     def n_bytes(self) -> int:
         """Return what its index takes, in bytes; 0 until it has one."""
         return int(self.document["index_bytes"] or 0)
 
     def as_json(self, store: Mapping[str, Any]) -> dict[str, Any]:
         """Return it in OpenAI's form."""
-        problem = {"code": "invalid_file", "message": self.document["status_details"] or "It could not be read."}
         return {
             "id": self.entry["id"],
             "object": "vector_store.file",
             "created_at": self.entry["created_at"],
             "vector_store_id": store["id"],
             "status": self.state,
-            "last_error": problem if self.state == "failed" else None,
+            "last_error": {"code": "invalid_file", "message": self.problem} if self.problem else None,
             "usage_bytes": self.n_bytes,
             "attributes": self.entry["attributes"],
             "chunking_strategy": {"type": "other"},
@@ -75,14 +80,22 @@ class KnownFiles:
 
     Parameters
     ----------
-    files : mapping of str to dict
+    looks : sequence of KnownDocuments
         The documents that the loaded models know.
+    files : mapping of str to dict
+        Their descriptions, by id.
     others : mapping of str to str
         The names of uploads for the models that are not loaded, by id.
     """
 
-    def __init__(self, pool: ServerPool, files: Mapping[str, dict[str, Any]], others: Mapping[str, str]) -> None:
-        self._loaded, self._files, self._others = list(pool.loaded), files, others
+    def __init__(
+        self,
+        pool: ServerPool,
+        looks: Sequence[KnownDocuments],
+        files: Mapping[str, dict[str, Any]],
+        others: Mapping[str, str],
+    ) -> None:
+        self._loaded, self._looks, self._files, self._others = list(pool.loaded), looks, files, others
 
     @classmethod
     async def of(cls, request: Request) -> KnownFiles:
@@ -92,7 +105,8 @@ class KnownFiles:
         others = await asyncio.to_thread(
             lambda: {file.parent.name: file.name for folder in folders for file in folder.glob("*/[!.]*")}
         )
-        return cls(pool, await files_of(pool.loaded), others)
+        looks = await looks_of(pool.loaded)
+        return cls(pool, looks, await files_in(looks), others)
 
     def find(self, file_id: str) -> dict[str, Any] | None:
         """Return a document; None if there is none."""
@@ -105,16 +119,28 @@ class KnownFiles:
         return {"id": file_id, "filename": self._others[file_id], **others}
 
     def in_store(self, store: Mapping[str, Any]) -> list[StoreFile]:
-        """Return the files of a vector store, without those that were deleted, the first that was added first."""
-        found = [(entry, self.find(entry["id"])) for entry in store["files"]]
-        return [StoreFile(entry, document) for entry, document in found if document is not None]
+        """Return the files of a vector store, the first that was added first; those that are gone have failed."""
+        return [StoreFile(entry, self.find(entry["id"]) or self._lost(entry["id"])) for entry in store["files"]]
+
+    def _lost(self, file_id: str) -> dict[str, Any]:
+        """Describe a document that has changed, or is gone, and its id with it."""
+        older = next((each for known in self._looks for each in known.versions if each.id == file_id), None)
+        why = "The file is not there any more: add it to the vector store again."
+        if older is not None:
+            why = "The file has changed, and was indexed again: add its new id to the vector store."
+        name = file_id if older is None else older.file_name
+        return {"id": file_id, "filename": name, "status": "error", "status_details": why, "index_bytes": None}
 
 
-async def files_of(servers: Sequence[Server]) -> dict[str, dict[str, Any]]:
+async def looks_of(servers: Sequence[Server]) -> list[KnownDocuments]:
+    """Return what documents servers have now."""
+    return [await server.documents.look() for server in servers]
+
+
+async def files_in(looks: Sequence[KnownDocuments]) -> dict[str, dict[str, Any]]:
     """Return the documents of servers by id: of one that several know, as it is where it is read."""
     files: dict[str, dict[str, Any]] = {}
-    for server in servers:
-        known = await server.documents.look()
+    for known in looks:
         for file in await asyncio.to_thread(known.files):
             if file["id"] not in files or file["status"] == "processed":
                 files[file["id"]] = file

@@ -116,11 +116,11 @@ async def remove(request: Request) -> Response:
 async def search(request: Request) -> Response:
     """Answer POST /v1/vector_stores/ID/search."""
     body, store = await parsed(request, SearchBody), await _store(request)
-    files = [file for file in (await KnownFiles.of(request)).in_store(store) if body.takes(file)]
+    files, notices = body.chosen((await KnownFiles.of(request)).in_store(store))
     found = await while_connected(request, searched(server_of(request), files, "\n".join(body.query), body))
     data = [search_as_json(*each, in_parts=True) for each in found]
     page = {"object": "vector_store.search_results.page", "search_query": body.query, "data": data}
-    return JSONResponse({**page, "has_more": False, "next_page": None})
+    return JSONResponse({**page, "has_more": False, "next_page": None, "notices": notices})
 
 
 async def add(request: Request) -> Response:
@@ -164,7 +164,8 @@ async def content(request: Request) -> Response:
     file = _file_in(await _store(request), request.path_params["file"], await KnownFiles.of(request))
     text = await while_connected(request, server_of(request).finder.text(file.document["id"]))
     page = {"object": "vector_store.file_content.page", "data": [{"type": "text", "text": text}]}
-    return JSONResponse({**page, "has_more": False, "next_page": None})
+    details = {"status_details": file.document["status_details"]}
+    return JSONResponse({**page, "has_more": False, "next_page": None, **details})
 
 
 async def add_batch(request: Request) -> Response:

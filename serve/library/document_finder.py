@@ -235,9 +235,9 @@ class DocumentFinder:
         self._engine.forget(is_removed)
 
     def _set_of(self, found: Sequence[ServedDocument]) -> DocumentSet:
-        """Return the set of these documents: the last one, if it is equal."""
-        last = self._set
-        if last is None or list(last.folders.values()) != [document.folder for document in found]:
+        """Return the set of these documents: the last one, if it is equal. Another file may have a text by now."""
+        last, now = self._set, [(document.version, document.folder) for document in found]
+        if last is None or [(document.version, folder) for document, folder in last.folders.items()] != now:
             named = self._documents.named_apart(found)
             folders: dict[SourceText, Path] = {document: document.folder for document in named}
             llama, library = self._engine.llama, self._library
@@ -310,9 +310,9 @@ class DocumentFinder:
         if kept is None or not file.is_file:  # it was removed in the meantime, and its text with it
             await asyncio.to_thread(store.forget, lambda source: source == upload.path)
             raise _RemovedError(f"There is no document {upload.name}.", 404, "not_found")
-        values = kept.sha256, upload.name, upload.file, file, None, kept.version, kept.number, kept.length
+        values = kept.version, kept.number, kept.length, kept.notices
         state = DAMAGED if self._documents.is_made_again(document_id) else SAME
-        return ServedDocument(*values, id=document_id, state=state)
+        return ServedDocument(kept.sha256, upload.name, upload.file, file, None, *values, id=document_id, state=state)
 
     async def _extract(self, upload: QueuedDocument) -> None:
         """Extract the text of an upload, unless that is removed meanwhile."""
@@ -367,6 +367,7 @@ class _Unread(GrowingIndexes):
             part.name,
             part.path,
             part.file,
+            version=part.version,
             id=whole.id,
             manifest={"document": described},
             state=whole.state,

@@ -8,9 +8,15 @@ from datetime import datetime
 from typing import Any
 
 from ...library.background.reading_queue import QueuedDocument
-from ...library.source_text import CHANGED
+from ...library.source_text import CHANGED, GONE
 from ..request_error import without_folders
 from .served_document import ServedDocument
+
+#: Sentences about what became of a file.
+_STATES = {
+    CHANGED: "The file has changed since it was indexed: `octavo index` indexes it again.",
+    GONE: "The file is gone, or cannot be reached: answers come from the text that was indexed.",
+}
 
 
 def document_as_json(parts: Sequence[ServedDocument], folders: Sequence[str], is_upload: bool) -> dict[str, Any]:
@@ -19,8 +25,8 @@ def document_as_json(parts: Sequence[ServedDocument], folders: Sequence[str], is
     created = max(int(datetime.fromisoformat(part.manifest["created"]).timestamp()) for part in parts)
     file = _file(first.id, first.file_name, first.described.get("bytes", 0), created, "processed", folders)
     details = []
-    if first.state == CHANGED:
-        details.append("The file has changed since it was indexed: `octavo index` indexes it again.")
+    if first.state in _STATES:
+        details.append(_STATES[first.state])
     if len(parts) < first.n_parts and not is_upload:
         details.append(f"{len(parts)} of {first.n_parts} parts are read: `octavo index` reads the others.")
     file["status_details"] = " ".join(details) or None
@@ -31,7 +37,9 @@ def document_as_json(parts: Sequence[ServedDocument], folders: Sequence[str], is
     return {**file, "tokens": n_tokens, "index_bytes": n_bytes, "notices": notices, "last_used_at": used}
 
 
-def upload_as_json(document_id: str, upload: QueuedDocument, folders: Sequence[str]) -> dict[str, Any]:
+def upload_as_json(
+    document_id: str, upload: QueuedDocument, folders: Sequence[str], notices: Sequence[str]
+) -> dict[str, Any]:
     """Describe a document that is being read, or could not be."""
     n_bytes, created = 0, upload.asked
     with suppress(OSError):  # the file of one that could not be read is removed
@@ -46,6 +54,7 @@ def upload_as_json(document_id: str, upload: QueuedDocument, folders: Sequence[s
         "status_details": without_folders(upload.problem) or None,
         "tokens": n_tokens,
         "progress": shown,
+        "notices": list(notices),
     }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from fnmatch import fnmatch
@@ -45,6 +45,8 @@ class KnownDocuments:
         Those that are being read or could not be, by id, the newest first. What is indexed of them does not count.
     uploads : UploadFolder
         What clients told of their uploads.
+    notices_of : callable
+        Returns what the kept text of a document that is being read lacks, in sentences.
     """
 
     def __init__(
@@ -53,8 +55,9 @@ class KnownDocuments:
         read: Sequence[ServedDocument],
         unread: Mapping[str, QueuedDocument],
         uploads: UploadFolder,
+        notices_of: Callable[[QueuedDocument], Sequence[str]],
     ) -> None:
-        self.versions, self.unread, self._uploads = versions, unread, uploads
+        self.versions, self.unread, self._uploads, self._notices_of = versions, unread, uploads, notices_of
         self.read = [document for document in read if document.id not in unread]
         self._by_id: defaultdict[str, list[ServedDocument]] = defaultdict(list)
         for document in self.read:
@@ -116,7 +119,8 @@ class KnownDocuments:
 
     def _described(self, document_id: str) -> dict[str, Any]:
         if (upload := self.unread.get(document_id)) is not None:
-            return upload_as_json(document_id, upload, self._folders_of(document_id, upload))
+            folders = self._folders_of(document_id, upload)
+            return upload_as_json(document_id, upload, folders, self._notices_of(upload))
         first, *others = self._by_id[document_id]
         parts = first.parts([first, *others])
         return document_as_json(parts, self._folders_of(document_id, first), self._is_upload(first))
@@ -142,12 +146,10 @@ class KnownDocuments:
 
     def _folders_of(self, document_id: str, document: ServedDocument | QueuedDocument) -> list[str]:
         """Return the folders that a document is in: its file's, and the ones that clients uploaded it from."""
-        if isinstance(document, ServedDocument):
-            origin = "" if self._is_upload(document) else document.origin
-        else:
-            origin = "" if document.is_upload else origin_of(document.file)
+        files = document.files if isinstance(document, ServedDocument) else [document.file]
+        origins = [origin_of(file) for file in files if not self._uploads.holds(str(file))]
         uploaded = [name for copy in self._uploads.copies(document_id) for name in self._uploads.folders_of(copy)]
-        return list(dict.fromkeys([*([origin] if origin else []), *uploaded]))
+        return list(dict.fromkeys([*origins, *uploaded]))
 
     def _named(self, reference: str) -> Sequence[_Named]:
         """Return the documents with an id, or else with a name, or in a folder, or with names that fit a pattern.
@@ -166,9 +168,8 @@ class KnownDocuments:
         read: list[_Named] = [(each.id, each) for each in self.read]
         found = [named for named in (*read, *reading.items()) if is_in_folder(self._folders_of(*named), reference)]
         if not found and has_magic(reference):
-            found += [named for named in read if fnmatch(composed(named[1].name), reference)]
-            of_file = [(each.id, each) for each in self.read if fnmatch(composed(each.file_name), reference)]
-            found += [named for named in of_file if named not in found]
+            fitting = [each for each in self.read if any(fnmatch(composed(name), reference) for name in each.names)]
+            found += [(each.id, each) for each in fitting]
             found += [(name, upload) for name, upload in reading.items() if fnmatch(composed(upload.name), reference)]
         if not found:
             raise self._not_found(reference)
@@ -199,8 +200,8 @@ class KnownDocuments:
                 paths.add("" if name in given or upload.is_upload else upload.path)
         for document in self.read:
             given = self._uploads.names_of(document.id)
-            names = composed(document.name), composed(document.file_name)
-            if name in given or name in names or self._ends_with(document.of_file, name):
+            is_at_end = any(self._ends_with(str(path), name) for path in (document.of_file, *document.copies))
+            if name in given or name in map(composed, document.names) or is_at_end:
                 made = datetime.fromisoformat(document.manifest["created"]).timestamp()
                 parts = [document] if name == composed(document.name) else document.parts(self._by_id[document.id])
                 at = given.get(name, 0.0 if document.state == GONE else made)

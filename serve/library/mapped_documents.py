@@ -45,7 +45,7 @@ class MappedDocuments:
         place = _place_of(document.folder)
         with self._lock:
             context = self._in_use.get(place)
-            if context is None or with_id(context.documents[0]).id != document.id or not _is_unchanged(context):
+            if context is None or not _is_of(context, document) or not _is_unchanged(context):
                 context = self._in_use[place] = self._map_index(document)
             self._known[place] = document, context.index.tokens
             self._last[place] = context
@@ -94,6 +94,12 @@ def _place_of(folder: Path) -> _Place:
     with suppress(OSError):
         return folder, folder.stat().st_ino
     return folder, 0
+
+
+def _is_of(context: Context, document: ServedDocument) -> bool:
+    """Return whether a context is of a document: another file may have its text now."""
+    known = with_id(context.documents[0])
+    return (known.id, known.version) == (document.id, document.version)
 
 
 def _is_unchanged(context: Context) -> bool:

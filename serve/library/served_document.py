@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from ...ask.sources.find_sources import Passage
+from ...documents.document import document_name
 from ...errors import shown
 from ...library.document_parts import n_parts_of
 from ...library.source_text import SAME, SourceText, state_of_version
 from ...runtime.store.index_files import USED
-from ...runtime.store.manifest import file_version_of
+from ...runtime.store.manifest import file_version_of, file_versions_of
 from ...system.files import FileVersion
 
 
@@ -34,6 +35,8 @@ class ServedDocument(SourceText):
         index is made again.
     used : float
         When its index was last opened, in seconds since the epoch; 0 if that is unknown.
+    copies : tuple of Path
+        Other files that have this text now.
     """
 
     id: str = ""
@@ -41,6 +44,7 @@ class ServedDocument(SourceText):
     manifest: dict[str, Any] = field(default_factory=dict)
     state: str = SAME
     used: float = 0.0
+    copies: tuple[Path, ...] = ()
 
     @classmethod
     def indexed(cls, document_id: str, folder: Path, manifest: dict[str, Any]) -> ServedDocument:
@@ -74,11 +78,14 @@ class ServedDocument(SourceText):
         return start
 
     @property
-    def origin(self) -> str:
-        """Return the folder of its file on this machine, with ~ for the user's own; "" of a text without a file."""
-        if "path" not in self.described:
-            return ""
-        return origin_of(self.path)
+    def files(self) -> Sequence[Path]:
+        """Return its files on this machine. All have this text."""
+        return (self.path, *self.copies) if "path" in self.described else ()
+
+    @property
+    def names(self) -> list[str]:
+        """Return the names of its files, and its own if it is a part."""
+        return [self.name, self.file_name, *(document_name(path) for path in self.copies)]
 
     def parts(self, documents: Iterable[ServedDocument]) -> list[ServedDocument]:
         """Return the parts of its file among some documents, in order; the document alone if it has no parts."""
@@ -102,7 +109,8 @@ def origin_of(file: Path) -> str:
 def of_current_versions(documents: Sequence[ServedDocument]) -> list[ServedDocument]:
     """Return documents with the states of their files and their last uses, without a file's older versions.
 
-    The version that a file has now counts; if none is indexed, the newest one, which is then an older one itself.
+    The version that a file has now counts; if none is indexed, the newest one, which is then an older one itself. Of
+    the texts that a file has in several encodings, the newest one counts.
 
     Parameters
     ----------
@@ -111,15 +119,35 @@ def of_current_versions(documents: Sequence[ServedDocument]) -> list[ServedDocum
     """
     states: dict[FileVersion, str] = {}
     counts: dict[str, FileVersion] = {}
+    documents = list(map(_with_files, documents))
     for version in (document.version for document in documents):
         if version is not None and version not in states:
             states[version] = state_of_version(version)
             best = counts.setdefault(version.path, version)
             if states[version] == SAME != states[best]:
                 counts[version.path] = version
-    with_states = (replace(each, state=states.get(each.version, SAME) if each.version else SAME) for each in documents)
-    current = (each for each in with_states if each.state == SAME or each.version in counts.values())
-    return [replace(each, used=_last_used(each.folder)) for each in current]
+
+    def counted(version: FileVersion | None) -> bool:
+        if version is None or version == (best := counts[version.path]):
+            return True
+        return states[version] == SAME and version.encoding == best.encoding
+
+    current = [each for each in documents if counted(each.version)]
+    return [
+        replace(each, state=states[each.version] if each.version else SAME, used=_last_used(each.folder))
+        for each in current
+    ]
+
+
+def _with_files(document: ServedDocument) -> ServedDocument:
+    """Return a document with the files that have its text now, one of them in place of its own if that has changed."""
+    versions = file_versions_of(document.described)
+    if len(versions) < 2:
+        return document
+    first, *others = [each for each in versions if state_of_version(each) == SAME] or versions[:1]
+    path, copies = Path(first.path), tuple(Path(each.path) for each in others)
+    name = document.name if first == versions[0] or "part" in document.described else document_name(path)
+    return replace(document, version=first, path=path, name=name, copies=copies)
 
 
 def _last_used(folder: Path) -> float:

@@ -25,9 +25,10 @@ from ...library import catalogue
 from ...library.background.reading_queue import STOPPED, QueuedDocument, ReadingQueue, start_reader
 from ...library.document_parts import with_file_name
 from ...library.expand_paths import distinct_names
-from ...library.file_texts import forget_texts
+from ...library.file_texts import FileTexts, forget_texts
 from ...library.reading_job import ReadingJob
-from ...library.source_text import SourceText
+from ...library.source_text import SAME, SourceFile, SourceText, state_of_file
+from ...progress import Silent
 from ...runtime.llama import Llama
 from ...runtime.store.index_files import note_use, open_index
 from ...runtime.store.library_snapshot import FoundIndex, LibrarySnapshot
@@ -77,6 +78,7 @@ class ServedLibrary:
         self._damaged = DamagedIndexes(library, self._queue, self._folder, self._queue_file)
         self._damaged.when_noted = lambda is_noted: self.when_removed(is_noted)
         self._listed, self._fitting = list[FoundIndex](), list[ServedDocument]()
+        self._texts = FileTexts(library, Silent())
         self._last_look: asyncio.Task[KnownDocuments] | None = None
         self._next_look: asyncio.Task[KnownDocuments] | None = None
         self._queueing = asyncio.Lock()  # two uploads must not get the same place
@@ -111,13 +113,22 @@ class ServedLibrary:
         versions = self._versions_in(snapshot)
         if self._damaged.look(snapshot, before, versions, queued):
             return self._look_now()
+        if self._read_spares(versions):
+            return self._look_now()
         read = of_current_versions(versions)
         for upload in queued:
             if upload.folders:
                 self._take(upload, read)
         newest = sorted(queued, key=lambda upload: (-upload.asked, -upload.place))
         unread = {self._damaged.id_of(upload): upload for upload in newest if not upload.folders}
-        return KnownDocuments(versions, read, unread, self._folder)
+        return KnownDocuments(versions, read, unread, self._folder, self._notices_of)
+
+    def _notices_of(self, upload: QueuedDocument) -> Sequence[str]:
+        """Return what the text of a document that is being read lacks; nothing if its text is not kept yet."""
+        with suppress(OctavoError):  # the texts are damaged, and kept again for the next question
+            if (kept := self._texts.find(SourceFile(upload.file, self.extraction))) is not None:
+                return kept.notices
+        return ()
 
     def _versions_in(self, snapshot: LibrarySnapshot) -> list[ServedDocument]:
         """Return each document whose index fits the model's attention, the newest first."""
@@ -136,12 +147,36 @@ class ServedLibrary:
         """Take the indexes of an upload from the queue; they may be those of another document with its text."""
         document_id, names = upload.file.parent.name, {Path(folder).name for folder in json.loads(upload.folders)}
         self._folder.note_read(document_id)
-        original = next((each.id for each in read if each.folder.name in names), document_id)
-        if original != document_id:
+        original = next((each for each in read if each.folder.name in names), None)
+        is_spare = original is not None and not self._is_upload(original)
+        if original is not None and (is_spare or original.id != document_id):
             with suppress(OctavoError):
-                self._folder.note_copy(document_id, original)
+                self._folder.note_copy(document_id, original.id, is_spare)
         self._queue.remove(upload)
         self._has_taken = True
+
+    def _read_spares(self, versions: Sequence[ServedDocument]) -> bool:
+        """Have uploads read whose text had the index of a file that has another text now, or no index any more.
+
+        Return whether there are any.
+        """
+        n_read = 0
+        for document_id, file in self._folder.spares():
+            original = self._folder.copied(document_id)
+            of_original = (each for each in versions if each.id == original)
+            if self._damaged.has(original) or any(state_of_file(each.described) == SAME for each in of_original):
+                continue
+            with suppress(OctavoError):
+                self._folder.note_unread(document_id)
+                self._queue_file(file)
+                n_read += 1
+        if n_read:
+            with suppress(RuntimeError):  # the loop is closed: the next server has them read
+                self._damaged.when_queued()
+        return n_read > 0
+
+    def _is_upload(self, document: ServedDocument) -> bool:
+        return self._folder.holds(document.described.get("path", ""))
 
     def _id_of(self, described: dict[str, Any]) -> str:
         """Return the id of a document from its content: that of an upload's file, else its text, or its file's version.
@@ -248,10 +283,13 @@ class ServedLibrary:
             It cannot be stored.
         """
         own_id = await asyncio.to_thread(_id_of_bytes, data)
-        document_id, known = self._folder.copied(own_id), await self.look()
+        known = await self.look()
+        document_id = self._folder.copied(own_id)
         upload = known.unread.get(document_id)
-        is_read = any(document.id == document_id for document in known.read)
-        if not is_read and (upload is None or upload.problem):
+        read = next((document for document in known.read if document.id == document_id), None)
+        if read is not None and not self._is_upload(read):
+            await asyncio.to_thread(self._folder.store, own_id, name, data, is_spare=True)
+        elif read is None and (upload is None or upload.problem):
             if upload is not None:
                 await asyncio.to_thread(self._queue.remove, upload)
             document_id = own_id
@@ -259,7 +297,7 @@ class ServedLibrary:
             async with self._queueing:
                 await asyncio.to_thread(self._queue_file, file)
             self._watch()
-        await asyncio.to_thread(self._folder.note_upload, document_id, file_name(name), folder)
+        await asyncio.to_thread(self._folder.note_upload, own_id, file_name(name), folder)
         return document_id
 
     def resume(self) -> None:
@@ -361,6 +399,9 @@ class ServedLibrary:
         upload = known.unread.get(document_id)
         sources = [*self._folder.files(document_id), *([] if upload is None else [upload.path])]
         sources += [str(each.folder) for each in known.versions if each.id == document_id]  # as texts of indexes are
+        for spare, _ in self._folder.spares():
+            if self._folder.copied(spare) == document_id:
+                self._folder.note_copy(spare, document_id, is_spare=False)  # no look has it read
         if upload is not None:
             self._folder.note_read(document_id)  # no server resumes it
             await asyncio.to_thread(self._queue.end, upload)

@@ -18,7 +18,7 @@ from ...library.background.reading_queue import ReadingQueue
 from ...library.expand_paths import composed
 from ...runtime.store.library_snapshot import LibrarySnapshot
 from ...runtime.store.model_library import Library
-from ...system.files import make_private, read_json, write_json
+from ...system.files import disk_errors, make_private, read_json, write_json
 
 #: Most bytes of an upload's name, where file systems take 255; most characters of its end, which is kept, and of the
 #: name of its folder.
@@ -30,7 +30,7 @@ _UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff
 #: File beside an upload until it is read: its reading resumes when the server is started again.
 _UNREAD = ".unread"
 
-#: File beside an upload with what is known about it, or in place of one whose text was indexed before.
+#: File beside an upload with what is known about it, or in place of a copy of another upload.
 _ABOUT = ".about.json"
 
 
@@ -110,17 +110,31 @@ class UploadFolder:
         folders = [self._path / copy for copy in self.copies(document_id)]
         return [str(file.resolve()) for folder in folders if folder.is_dir() for file in self._files(folder)]
 
-    def note_copy(self, document_id: str, original: str) -> None:
-        """Note that an upload is a copy of an indexed document, and remove its file.
+    def note_copy(self, document_id: str, original: str, is_spare: bool) -> None:
+        """Note that an upload is a copy of an indexed document. Remove its file unless it is a spare (see `spares`).
 
         Raise OctavoError if the disk cannot be written.
         """
-        self._note(document_id, copy_of=original)
-        for file in self._files(self._path / document_id):
+        self._note(document_id, copy_of=original, is_spare=is_spare)
+        for file in () if is_spare else self._files(self._path / document_id):
             file.unlink()
 
-    def store(self, document_id: str, name: str, data: bytes) -> Path:
-        """Write an upload, whole or not at all. Return its file. Raise OctavoError if that fails."""
+    def spares(self) -> list[tuple[str, Path]]:
+        """Return id and file of each upload whose text has the index of another file, which may change."""
+        ids = [document_id for document_id, about in list(self._about.items()) if about.get("is_spare")]
+        return [(each, file.resolve()) for each in ids for file in (self._path / each).glob("[!.]*")]
+
+    def note_unread(self, document_id: str) -> None:
+        """Note that a spare is to be read after all. Raise OctavoError if the disk cannot be written."""
+        self._note(document_id, copy_of=document_id, is_spare=False)
+        with disk_errors(self._path):
+            (self._path / document_id / _UNREAD).touch(0o600)
+
+    def store(self, document_id: str, name: str, data: bytes, is_spare: bool = False) -> Path:
+        """Write an upload, whole or not at all. Return its file. Raise OctavoError if that fails.
+
+        A spare is not to be read (see `spares`).
+        """
         file = self._path / document_id / file_name(name)
         is_new, unfinished = not file.parent.exists(), file.with_name(".upload")
         make_private(self._path)
@@ -128,9 +142,12 @@ class UploadFolder:
         try:
             unfinished.write_bytes(data)
             unfinished.chmod(0o600)
-            if self.copied(document_id) != document_id:  # the document is gone
-                self._note(document_id, copy_of=document_id)
-            file.with_name(_UNREAD).touch(0o600)
+            if is_spare:
+                self._note(document_id, is_spare=True)
+            else:
+                if document_id in self._about:  # what it was a copy of is gone
+                    self._note(document_id, copy_of=document_id, is_spare=False)
+                file.with_name(_UNREAD).touch(0o600)
             unfinished.replace(file)
         except (OSError, OctavoError) as problem:
             unfinished.unlink(missing_ok=True)
@@ -144,8 +161,9 @@ class UploadFolder:
         return file.resolve()
 
     def stored(self) -> list[Path]:
-        """Return the files of all uploads that are not copies."""
-        return list(self._path.glob("*/[!.]*"))
+        """Return the files of all uploads that have indexes of their own, or will."""
+        spares = {file for _, file in self.spares()}
+        return [file for file in self._path.glob("*/[!.]*") if file not in spares]
 
     def is_unread(self, file: Path) -> bool:
         """Return whether a file is an upload that was never read."""

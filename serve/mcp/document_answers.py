@@ -99,15 +99,15 @@ class DocumentAnswers:
         A part of a document that is longer than the context has no path, but a name. It stands for the document from
         the character on at which the part begins.
         """
-        from ...documents.ocr.recognised_pages import file_version
         from ...library.document_parts import with_file_name
         from ...library.expand_paths import distinct_names
+        from ...library.source_text import SourceFile
         from ...runtime.store.library_snapshot import LibrarySnapshot
 
         snapshot, names = LibrarySnapshot(self._library), distinct_names(documents.values())
         origins = {str(path): (name, 0) for name, path in documents.items()}
         for name, path in documents.items():
-            version = file_version(path) if path.is_file() else None
+            version = SourceFile(path, self._reading.extraction).version
             for entry in snapshot.texts_at(version) if version is not None else ():
                 if part := entry.get("part"):
                     origins[with_file_name(entry["name"], names[str(path)])] = name, part[0]

@@ -17,6 +17,7 @@ TEXT = "A text of some length, about nothing in particular, that goes on and on.
         ("cache_types", ["--tokens", "200", "--steps", "20"], "220"),
         ("reading", ["--depths", "200,300"], "4,608"),
         ("latent_selection", ["--depth", "200", "--steps", "8"], "208"),
+        ("long_text", ["--attention", "window", "--tokens", "300"], "300"),
     ],
 )
 def test_a_text_that_is_too_short_is_refused(tiny_model, tmp_path, monkeypatch, script, options, takes):

@@ -42,7 +42,7 @@ def test_ask_as_json(document, on_tiny):
     answer = json.loads(result.stdout)
     assert result.stderr == ""
     facts = ["answer", "reasoning", "finish_reason", "document", "model", "open_s", "tokens"]
-    assert list(answer) == [*facts, "attention", "chosen", "budget", "timing", "drafts", "read", "unfounded"]
+    assert list(answer) == [*facts, "attention", "chosen", "budget", "timing", "drafts", "read", "unfounded", "notices"]
     assert list(answer["timing"]) == ["first_token_s", "decode_tokens_per_s"]
     assert (answer["finish_reason"], answer["document"], answer["model"]) == ("length", str(document), on_tiny[1])
     tokens = answer["tokens"]
@@ -393,3 +393,35 @@ def test_an_answer_that_loops_is_followed_by_passages(document, tmp_path):
     assert "The lighthouse of Skerry was painted by Tobias Quill." in said.splitlines()[1]
     assert said.startswith("1. line ")
     assert "These passages" not in octavo(*arguments, "--temp", "0", "-q").stderr
+
+
+@pytest.mark.parametrize("how", [("--first-answer", "0s", "--no-background"), ("--read", "excerpts"), ()], ids=str)
+def test_what_a_text_lacks_is_said_each_time(on_tiny, tmp_path, how):
+    """Whoever extracted it first is not the only one to know; of a folder, once is enough."""
+    path = tmp_path / "papers" / "cafe.txt"
+    path.parent.mkdir()
+    path.write_bytes(("Der Wärter läutete schön im Nebel, über der Straße. " * 20).encode("cp1252"))
+    sentence = "cafe.txt is read as cp1252: give its --encoding, or save it as UTF-8, if that is wrong."
+    for _ in range(3):
+        told = octavo("ask", path, "What is open?", *on_tiny, *SHORT_ANSWER, *how).stderr
+        assert told.count(sentence) == 1
+    told = [octavo("ask", path.parent, "What is open?", *on_tiny, *SHORT_ANSWER, *how).stderr for _ in range(2)]
+    assert [each.count(sentence) for each in told] == [1, 0]
+
+
+@pytest.mark.parametrize("how", [("--first-answer", "0s", "--no-background"), ()], ids=str)
+def test_a_wrong_encoding_does_not_stick(on_tiny, tmp_path, how):
+    path = tmp_path / "cafe.txt"
+    path.write_text("Le caf\xe9 est ouvert. " * 20, "utf-8")
+    asked = "ask", path, "What is open?", *on_tiny, *SHORT_ANSWER, *how, "-o", "json"
+    wrong, right, again = (
+        json.loads(octavo(*asked, *given).stdout)["tokens"]["document"] for given in (("--encoding", "cp437"), (), ())
+    )
+    assert wrong != right == again
+
+
+def test_notices_are_in_json_too(document, on_tiny):
+    answer = json.loads(octavo("ask", document, "Why?", *on_tiny, *SHORT_ANSWER, "-o", "json").stdout)
+    assert "The answer was cut after 5 tokens." in answer["notices"]
+    *_, last = octavo("ask", document, "Why?", *on_tiny, *SHORT_ANSWER, "-o", "jsonl").stdout.splitlines()
+    assert json.loads(last)["notices"] == answer["notices"]

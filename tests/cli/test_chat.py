@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
-from helpers.command_line import SENTENCES, cut
+from helpers.command_line import SENTENCES, SHORT_ANSWER, cut, octavo
 
 from octavo.cli.chat import ChatLoop
 from octavo.cli.main import cli
@@ -425,3 +425,24 @@ def test_ctrl_c_while_a_long_question_is_read(chat):
     code, output = terminal.leave()
     first = CliRunner().invoke(cli, ["ask", chat[1], "Which ship?", *chat[2:]])
     assert (code, output) == (0, first.stdout)
+
+
+@pytest.mark.parametrize("form", ["text", "jsonl"])
+def test_a_document_that_changes_or_goes_during_a_chat_is_named(document, on_tiny, monkeypatch, form):
+    def lines():
+        yield "Why?"
+        document.write_text("Another text.")
+        yield "Why?"
+        document.unlink()
+        yield "Why?"
+
+    monkeypatch.setattr("octavo.cli.input_lines.piped_lines", lines)
+    result = octavo("chat", document, *on_tiny, *SHORT_ANSWER, "-o", form)
+    changed = "island.txt has changed since it was read: the answer comes from the text before."
+    gone = "island.txt is gone, or cannot be reached: the answer comes from the text that was read."
+    if form == "text":
+        assert (result.stderr.count(changed), result.stderr.count(gone)) == (1, 1)
+    else:
+        ends = [line for line in map(json.loads, result.stdout.splitlines()) if "notices" in line]
+        has = [tuple(any(sentence in each for each in end["notices"]) for sentence in (changed, gone)) for end in ends]
+        assert has == [(False, False), (True, False), (False, True)]

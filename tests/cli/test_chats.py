@@ -170,3 +170,25 @@ def test_removing_a_document_tells_of_the_conversations_about_it(document, setti
     octavo("chats", "--remove", "island", "--yes", *library)
     octavo("index", document, *settings[:6])
     assert octavo("remove", document, "--yes", *library).stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("how", [("--first-answer", "0s", "--no-background"), ()], ids=str)
+def test_a_chat_over_a_folder_says_what_became_of_its_documents(tmp_path, settings, how):
+    folder = tmp_path / "papers"
+    folder.mkdir()
+    for name in ("one", "two"):
+        (folder / f"{name}.txt").write_text(f"{name} {SENTENCES * 3}")
+    octavo("ask", folder, "Which ship?", *settings, *how)
+
+    def told():
+        result = octavo("ask", folder, "Why?", "--continue", *settings, *how)
+        assert result.exit_code == 0
+        return result.stderr
+
+    assert "since" not in told()
+    for name in ("one", "two"):
+        (folder / f"{name}.txt").write_text(f"{name}, again. {SENTENCES * 3}")
+    assert "has changed since: new answers" in (first := told()) or "have changed since: new answers" in first
+    for name in ("one", "two"):
+        (folder / f"{name}.txt").rename(folder / f"{name}-moved.txt")
+    assert "gone, or cannot be reached: earlier answers stay as they are." in told()

@@ -10,6 +10,7 @@ from octavo.documents.extract import extract_document
 from octavo.library.source_text import CHANGED, GONE, SAME, SourceFile, state_of_file, state_of_version
 from octavo.library.text_store import TextStore
 from octavo.runtime.store.manifest import file_entries
+from octavo.settings import Extraction
 
 
 @pytest.fixture
@@ -156,3 +157,57 @@ def test_a_kept_text_is_of_its_version(file, tmp_path):
         changed_quietly(file)
         assert store.find(source.version) is None
         assert store.add(source.extract()).number > kept.number
+
+
+@pytest.fixture
+def cafe(tmp_path):
+    path = tmp_path / "cafe.txt"
+    path.write_text("Le caf\xe9 est ouvert.", "utf-8")
+    return path
+
+
+GIVEN = Extraction(encoding="cp437")
+
+
+def test_a_version_is_of_the_encoding_that_was_given(cafe):
+    given, plain = SourceFile(cafe, GIVEN), SourceFile(cafe)
+    documents = {file: file.extract() for file in (given, plain)}
+    assert len({document.text for document in documents.values()}) == 2
+    assert all(document.version.is_kept(file.version) for file, document in documents.items())
+    touched(cafe)
+    assert not any(document.version.is_kept(file.version) for file, document in documents.items())
+    for document in documents.values():
+        assert state_of_version(document.version) == SAME
+        assert state_of_file(described(document)) == SAME
+    assert not given.version.is_kept(plain.version)
+    assert not plain.version.is_kept(given.version)
+    cafe.write_bytes(b"Another text.")
+    assert {state_of_file(described(document)) for document in documents.values()} == {CHANGED}
+
+
+def test_a_version_of_an_older_octavo_is_of_no_encoding_that_is_given_now(cafe):
+    older = SourceFile(cafe).version._replace(mark="")
+    assert older.is_kept(SourceFile(cafe).version)
+    assert not older.is_kept(SourceFile(cafe, GIVEN).version)
+
+
+def test_a_text_of_a_wrong_encoding_is_kept_for_that_encoding_alone(cafe, tmp_path):
+    given, plain = SourceFile(cafe, GIVEN), SourceFile(cafe)
+    with TextStore(tmp_path / "texts.sqlite") as store:
+        wrong = store.add(given.extract())
+        assert (store.find(given.version).number, store.find(plain.version)) == (wrong.number, None)
+        right = store.add(plain.extract())
+        assert (store.find(given.version), store.find(plain.version).number) == (None, right.number)
+
+
+def test_a_text_is_the_same_while_one_of_its_files_has_it(file, tmp_path):
+    copy = tmp_path / "copy.txt"
+    copy.write_bytes(file.read_bytes())
+    first, second = extract_document(file), extract_document(copy)
+    entries = {**described(first), "copies": [file_entries(second.version)]}
+    changed(file)
+    assert state_of_file(entries) == SAME
+    removed(file)
+    assert state_of_file(entries) == SAME
+    changed(copy)
+    assert state_of_file(entries) == GONE

@@ -14,6 +14,7 @@ from octavo.documents.document import Document
 from octavo.documents.extract import extract_document
 from octavo.errors import OctavoError
 from octavo.library.text_store import TextStore
+from octavo.settings import Extraction
 from octavo.system import sqlite_file
 
 FACT = "The lighthouse of Skerry was painted green by Tobias Quill.\n\n"
@@ -131,6 +132,16 @@ def test_a_damaged_text_is_read_again_from_its_file(path, tmp_path, content):
         assert store.search("Who painted Skerry?", [text.number]) == found
     with closing(sqlite3.connect(path)) as database:
         database.execute("INSERT INTO words (words) VALUES ('integrity-check')")
+
+
+def test_a_damaged_text_is_read_again_by_the_encoding_that_was_given(path, tmp_path):
+    (tmp_path / "a.txt").write_bytes("Le caf\xe9 est ouvert.".encode("cp1252"))
+    document = extract_document(tmp_path / "a.txt", Extraction(encoding="cp437"))
+    with TextStore(path) as store:
+        number = store.add(document).number
+    damage(path, number)
+    with TextStore(path) as store:
+        assert store.document(number).text == document.text
 
 
 def test_a_damaged_text_whose_file_has_changed_is_forgotten_with_a_sentence(path, tmp_path):

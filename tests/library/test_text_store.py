@@ -3,6 +3,7 @@
 import itertools
 import os
 import sqlite3
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -174,7 +175,7 @@ def test_texts_of_the_version_before_are_kept(tmp_path):
             "DROP TABLE newer; PRAGMA user_version = 2"
         )
     with TextStore(path) as store:
-        kept = store.find(FileVersion("/there/b", 5, 7, "of now"))
+        kept = store.find(FileVersion("/there/b", 5, 7, "of-now"))
         assert store.document(kept.number).text == f"{FACT}b"
         assert {piece.text for piece in store.search("lighthouse", [1, 2])} == {1, 2}
         store.forget({"/there/b"}.__contains__)
@@ -233,3 +234,29 @@ def test_the_question_before_counts_less(store):
     assert best("Who kneads dough?", before="Which Petrel sank?") == "bread.md"
     assert best("And why?", before="Which Petrel sank?") == "ships.md"
     assert best("And why at night?", before="Which Petrel sank?") == "bread.md"
+
+
+def test_notices_about_a_text_are_kept_with_it(tmp_path):
+    path, lacks = tmp_path / "texts.sqlite", ("a.pdf has 2 pages without text.",)
+    version = FileVersion("/there/a.pdf", 5, 7)
+    document = Document(FACT, name="a.pdf", path=version.path, mtime_ns=5, n_bytes=7, notices=lacks)
+    with TextStore(path) as store:
+        assert store.add(document).notices == lacks
+    with TextStore(path) as store:
+        assert store.find(version).notices == lacks
+        store.add(replace(document, notices=()))
+        assert store.find(version).notices == ()
+        store.add(document)
+        store.forget({version.path}.__contains__)
+        assert store._db.execute("SELECT COUNT(*) FROM notices").fetchone() == (0,)
+
+
+def test_a_store_of_an_octavo_that_kept_no_notices_opens(tmp_path):
+    path, version = tmp_path / "texts.sqlite", FileVersion("/there/a", 5, 7)
+    with TextStore(path) as store:
+        number = store.add(Document(FACT, name="a", path=version.path, mtime_ns=5, n_bytes=7)).number
+    with sqlite3.connect(path, isolation_level=None) as older:
+        older.execute("DROP TABLE notices")
+    with TextStore(path) as store:
+        kept = store.find(version)
+        assert (kept.number, kept.notices) == (number, ())

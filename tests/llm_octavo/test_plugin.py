@@ -175,7 +175,7 @@ def test_what_octavo_refuses_is_a_sentence(arguments, sentence):
 def test_an_answer_that_was_cut_says_so(note):
     result = run("-m", "octavo", "-f", note, "Who?", "-o", "max_tokens", "2")
     assert ANSWER.startswith(result.stdout.strip())
-    assert "(The answer was cut: -o max_tokens sets the limit.)" in result.stderr
+    assert "(The answer was cut after 2 tokens: -o max_tokens sets the limit.)" in result.stderr
 
 
 def test_python_gets_usage_and_basis(note):
@@ -208,3 +208,17 @@ def test_kept_files_are_private(note, tmp_path):
     [text], [kept] = list(folder.glob("*.md")), list(folder.glob("*.json"))
     assert json.loads(kept.read_text()) == {"question": "Who?", "documents": [str(text)]}
     assert text.read_text() == SENTENCE
+
+
+def test_a_conversation_says_that_its_document_has_changed_or_is_gone(report, capsys):
+    conversation = llm.get_model("octavo").conversation()
+    told = []
+    for change in (lambda: None, lambda: report.write_bytes(b"Another text."), report.unlink):
+        change()
+        attachments = [] if told else [llm.Attachment(path=str(report), type="application/pdf")]
+        response = conversation.prompt("Who?", attachments=attachments, temperature=0)
+        assert response.text() == ANSWER
+        told.append(" ".join(response.response_json["notices"]))
+        assert told[-1] in "".join(capsys.readouterr().err).replace("(", "").replace(")\n", " ")
+    has = [("has changed since it was read" in each, "is gone, or cannot be reached" in each) for each in told]
+    assert has == [(False, False), (True, False), (False, True)]

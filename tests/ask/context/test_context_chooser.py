@@ -407,7 +407,7 @@ def test_a_reading_that_is_fast_enough_is_finished(book, how, started, monkeypat
     assert started == []
 
 
-@pytest.mark.parametrize("reading", [{"background": False}, {"password": "secret"}, {"encoding": "utf-8"}], ids=str)
+@pytest.mark.parametrize("reading", [{"background": False}, {"password": "secret"}], ids=str)
 def test_without_a_background_nothing_is_queued(book, how, reading, started):
     how["reading"] = octavo.ReadSettings(first_answer=60, **reading)
     with octavo.open_document(book, **how) as session:
@@ -491,3 +491,18 @@ def test_many_texts_are_extracted_by_several_processes(tmp_path, how):
         session.ask("What is written of Isle 7?")
         assert session.path == paths[7]
     assert any(sentence.startswith("Left out: bad.pdf") for sentence in notices.sentences)
+
+
+def test_a_part_that_serves_before_the_others_says_that_its_file_has_changed(book, how):
+    how["reading"] = octavo.ReadSettings(first_answer=60, read="document", whole="off")
+    how["model"] = octavo.ModelSettings(how["model"].model, n_threads=2, n_ctx=4096, index_dir=how["model"].index_dir)
+    index(how, book)
+    for folder, manifest in LibrarySnapshot(Library.of(how["model"].model, how["model"].index_dir)).indexes:
+        if not manifest["document"]["name"].startswith("book.md, part 1 of"):
+            folder.rename(folder.with_name(f"away-{folder.name}.partial"))
+    with octavo.open_document(book, **how) as session:
+        assert "changed" not in session.ask("What was talked about on day 3?").notices
+        session.clear()
+        book.write_text(f"{book.read_text()} More.")
+        answer = session.ask("What was talked about on day 3?")
+        assert (answer.read.kind, "changed" in answer.notices) == ("part", True)

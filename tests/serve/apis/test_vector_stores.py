@@ -2,6 +2,7 @@
 
 import json
 import random
+import shutil
 import time
 
 import openai
@@ -10,6 +11,7 @@ from helpers.changed_bodies import changed
 from helpers.served import serving
 from helpers.talking_model import ANSWER
 
+import octavo
 from octavo.serve.apis.store_files import fits
 from octavo.serve.request_error import RequestError
 
@@ -256,8 +258,65 @@ def test_a_filter_chooses_the_files_of_an_answer(talking, client, files):
     answer = talking.post(RESPONSES, **body, tools=[tool(store, filters=of_sea)])
     assert answer["basis"]["kind"] == "document"
     nothing = {"type": "eq", "key": "place", "value": "moon"}
-    answer = talking.post(RESPONSES, **body, tools=[tool(store, filters=nothing)])
-    assert (answer["output"][0]["results"], "basis" in answer) == ([], False)
+    status, error = talking.refused(RESPONSES, **body, tools=[tool(store, filters=nothing)])
+    why = "There is nothing to search. The vector stores have no file, or none that fits the filters."
+    assert (status, error["message"]) == (400, why)
+    assert talking.post(f"{STORES}/{store.id}/search", query="lighthouse", filters=nothing)["data"] == []
+
+
+def test_a_search_without_a_file_is_refused(talking, client, files):
+    empty = client.vector_stores.create()
+    asked = {"input": "What?", "tools": [tool(empty)]}
+    for stream in (False, True):
+        assert talking.refused(RESPONSES, **asked, stream=stream)[0] == 400
+    assert talking.refused(f"{RESPONSES}/input_tokens", **asked)[0] == 400
+    assert "basis" not in talking.post(RESPONSES, **asked, tool_choice="none")
+    full = client.vector_stores.create(file_ids=files)
+    assert "basis" in talking.post(RESPONSES, input="What?", tools=[tool(empty, full)])
+
+
+@pytest.mark.parametrize("how", ["indexed again", "gone", "unreadable"])
+def test_a_file_that_a_store_lost_is_named(talking, client, files, tmp_path, how):
+    """A store has the id of a text: a file that changes has another id."""
+    path = tmp_path / "lost.txt"
+    if how == "unreadable":
+        lost = talking.read("noise.pdf", b"%PDF-1.4 nothing")["id"]
+    else:
+        path.write_text(f"The tide of {how} turns at four. " * 20)
+        library = talking.server.library
+        settings = octavo.ModelSettings(library.model_path, 2048, 2, index_dir=library.folder.parent)
+        [folder] = octavo.index_documents([path], settings)
+        [lost] = [file["id"] for file in known(talking) if file["filename"] == "lost.txt"]
+    alone = client.vector_stores.create(file_ids=[lost])
+    mixed = client.vector_stores.create(file_ids=[lost, files[1]])
+    why = "noise.pdf is not searched: "
+    if how == "indexed again":
+        path.write_text("Nothing turns at four. " * 20)
+        octavo.index_documents([path], settings)
+        again = "The file has changed, and was indexed again: add its new id to the vector store."
+        why = f"lost.txt is not searched: {again}"
+    elif how == "gone":
+        shutil.rmtree(folder)
+        why = f"{lost} is not searched: The file is not there any more: add it to the vector store again."
+    status, error = talking.refused(RESPONSES, input="When?", tools=[tool(alone)])
+    assert (status, error["message"].startswith(f"There is nothing to search. {why}")) == (400, True)
+    answer = talking.post(RESPONSES, input="When do bakers knead?", tools=[tool(mixed)])
+    assert why in " ".join(answer["notices"])
+    found = talking.post(f"{STORES}/{mixed.id}/search", query="bakers knead")
+    assert {each["file_id"] for each in found["data"]} == {files[1]}
+    assert found["notices"][0].startswith(why)
+    [failed] = client.vector_stores.files.list(mixed.id, filter="failed")
+    assert (failed.id, failed.last_error.message in error["message"]) == (lost, True)
+    assert client.vector_stores.files.delete(lost, vector_store_id=mixed.id).deleted
+    again = talking.post(RESPONSES, input="When do bakers knead?", tools=[tool(mixed)])
+    assert why not in " ".join(again.get("notices", ()))
+    for file in known(talking):
+        if file["filename"] in ("lost.txt", "noise.pdf"):
+            talking.client.delete(f"/v1/files/{file['id']}")
+
+
+def known(served):
+    return served.client.get("/v1/files").json()["data"]
 
 
 def test_functions_and_choices_stay_beside_a_search(talking, client, store):

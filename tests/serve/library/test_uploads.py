@@ -317,3 +317,18 @@ def test_a_document_in_a_message_is_awaited_no_longer_than_its_client(served, mo
     wait_until(lambda: left)
     assert left == waiting
     served.client.delete(f"/v1/files/{left[0]}")
+
+
+def test_what_an_unread_upload_lacks_is_known_once_its_text_is(own):
+    own.hold()
+    file = own.upload("cafe.txt", ("Der Wärter läutete schön im Nebel, über der Straße. " * 20).encode("cp1252"))["id"]
+    assert own.client.get(f"/v1/files/{file}").json()["notices"] == []
+    messages = [{"role": "user", "content": "What is open?"}]
+    own.post("/v1/chat/completions", messages=messages, document=file, max_tokens=2)
+    described = own.client.get(f"/v1/files/{file}").json()
+    assert described["status"] == "processing"
+    [sentence] = described["notices"]
+    assert sentence.startswith("cafe.txt is read as cp1252")
+    own.let_go()
+    wait_until(lambda: status(own, file) == "processed")
+    assert own.client.get(f"/v1/files/{file}").json()["notices"] == [sentence]

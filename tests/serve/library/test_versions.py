@@ -1,11 +1,13 @@
 """Old versions of files never answer: of the indexes of a file that counts which is of its version now."""
 
 import os
+import shutil
 import time
 
 import pytest
 from helpers.pdf_files import PdfWriter
 from helpers.served import serving
+from helpers.waiting import wait_until
 
 import octavo
 from octavo.library.source_text import SourceFile
@@ -110,6 +112,93 @@ def test_a_change_that_is_not_indexed_is_told(shelf, plan):
     assert not tells_of_change(shelf.ask("plan.txt"))
 
 
+def test_a_file_that_is_gone_is_told(shelf, plan):
+    path = shelf.folder / "plan.txt"
+    path.unlink()
+    [file] = shelf.files()
+    gone = "The file is gone, or cannot be reached: answers come from the text that was indexed."
+    assert file["status_details"] == gone
+    sentence = "plan.txt is gone, or cannot be reached: the answer comes from the text that was read."
+    for reads in ("document", "excerpts"):
+        assert sentence in shelf.ask("plan.txt", reads=reads)["notices"]
+    content = shelf.served.client.get(f"/v1/files/{file['id']}/content")
+    assert (content.text, content.headers["x-octavo-notice"]) == (NEW, gone)
+    store = shelf.served.post("/v1/vector_stores", file_ids=[file["id"]])["id"]
+    [found, *_] = shelf.served.post(f"/v1/vector_stores/{store}/search", query="lighthouse")["data"]
+    assert found["status_details"] == gone
+    of_store = shelf.served.client.get(f"/v1/vector_stores/{store}/files/{file['id']}/content").json()
+    assert of_store["status_details"] == gone
+    shelf.write("plan.txt", NEW)
+    assert "x-octavo-notice" not in shelf.served.client.get("/v1/files/plan.txt/content").headers
+
+
+def test_of_the_texts_of_a_file_in_two_encodings_the_newest_counts(shelf):
+    path = shelf.folder / "cafe.txt"
+    path.write_text("Le caf\xe9 est ouvert. " * 9, "utf-8")
+    for encoding, letter in (("cp437", "\u2310"), (None, "\xe9"), ("cp850", "\xae")):
+        octavo.index_documents([path], shelf.settings, reading=octavo.ReadSettings(encoding=encoding))
+        [file] = shelf.files()
+        assert letter in shelf.text(file)
+    shelf.served.client.delete(f"/v1/files/{file['id']}")
+    assert shelf.files() == []
+
+
+def test_identical_files_are_found_by_all_their_folders_and_names(shelf):
+    paths = [shelf.folder / name for name in ("one/same.txt", "two/same.txt", "two/other.md")]
+    for path in paths:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(OLD)
+        shelf.index(path)
+
+    def files():
+        listed = shelf.served.client.get("/v1/files").json()["data"]
+        return [file for file in listed if str(shelf.folder) in str(file["folders"])]
+
+    [file] = files()
+    assert file["folders"] == [str(shelf.folder / "one"), str(shelf.folder / "two")]
+    for name in ("one", "two/", str(shelf.folder / "two"), "same.txt", "other.md", "oth*.md"):
+        assert shelf.ask(name)["document"]["file_id"] == file["id"]
+    paths[0].write_text("Neither of both, but another text.")
+    shelf.index(paths[0])
+    for name in ("two", "other.md", "oth*.md"):
+        told = shelf.ask(name)
+        assert told["document"]["file_id"] == file["id"]
+        assert "has changed" not in str(told.get("notices"))
+    [of_two] = [each for each in files() if each["id"] == file["id"]]
+    assert (of_two["folders"], shelf.text(of_two)) == ([str(shelf.folder / "two")], OLD)
+    for each in files():
+        shelf.served.client.delete(f"/v1/files/{each['id']}")
+
+
+@pytest.mark.parametrize("name", ["sent.txt", "sent.html"])
+@pytest.mark.parametrize("how", ["changed", "indexed again", "gone", "index removed"])
+def test_an_upload_outlives_the_file_whose_index_it_had(shelf, name, how):
+    content = OLD if name == "sent.txt" else f"<html><body><p>{OLD}</p></body></html>"
+    path = shelf.write(f"local-{name}", content)
+    folders = shelf.index(path)
+    sent = shelf.served.upload(name, content.encode())["id"]
+    assert shelf.served.read(name, content.encode())["status"] == "processed"
+    [local] = shelf.files()
+    assert shelf.text({"id": sent}) == shelf.text(local)
+    if how == "gone":
+        path.unlink()
+    elif how == "index removed":
+        for folder in folders:
+            shutil.rmtree(folder)
+    else:
+        shelf.write(f"local-{name}", content.replace("1111", "3333, and no more"))
+        if how == "indexed again":
+            shelf.index(path)
+    wait_until(lambda: shelf.served.client.get(f"/v1/files/{sent}").json().get("status") == "processed")
+    for named in (sent, name):
+        told = shelf.ask(named)
+        assert "the answer comes from the text" not in str(told.get("notices"))
+        assert "1111" in shelf.text({"id": named})
+    for each in shelf.served.client.get("/v1/files").json()["data"]:
+        if name in each["filename"]:
+            shelf.served.client.delete(f"/v1/files/{each['id']}")
+
+
 def test_a_change_that_keeps_size_and_time_is_told(shelf, plan):
     path = shelf.folder / "plan.txt"
     status = path.stat()
@@ -199,7 +288,7 @@ def test_notes_about_uploads_are_seen_by_others(tmp_path):
     assert other.names_of("file-1").keys() == {"a.txt", "b.txt"}
     assert before <= other.names_of("file-1")["a.txt"] <= other.names_of("file-1")["b.txt"] <= time.time()
     assert list(other.folders_of("file-1")) == ["papers"]
-    one.note_copy("file-1", "file-0")
+    one.note_copy("file-1", "file-0", is_spare=False)
     other.refresh()
     assert other.copied("file-1") == "file-0"
     assert other.names_of("file-0") == one.names_of("file-1")

@@ -339,3 +339,12 @@ def test_a_call_that_is_given_up_ends_its_work(folder, tiny_model, tmp_path):
     tools.calls.close()
     n_whole = sum(1 for path in (tmp_path / "indexes").glob("*/long*") if not path.name.endswith(".partial"))
     assert n_whole == 0, tools.heard
+
+
+@pytest.mark.parametrize("name", ["find_passages", "read_range", "ask"])
+def test_what_a_text_lacks_is_said_in_each_call(tools, folder, name):
+    (folder / "cafe.txt").write_bytes(("Der Wärter läutete schön im Nebel, über der Straße. " * 20).encode("cp1252"))
+    arguments = {"read_range": {"document": "cafe.txt"}}
+    given = arguments.get(name, {"question": "What is open?", "documents": ["cafe.txt"]})
+    for _ in range(3):
+        assert str(tools(name, **given)).count("cafe.txt is read as cp1252") == 1
