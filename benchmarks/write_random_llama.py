@@ -3,8 +3,7 @@
     python benchmarks/write_random_llama.py OUT.gguf [--size 3B]
 
 All matrices are Q4_0, 0.7, 1.8, 2.3 and 4.2 GB in all, and the output matrix is the token embedding. The scales keep
-activations at order 1. The tokenizer knows bytes only, so that any text has tokens, about
-one for each byte.
+activations at order 1. The tokenizer knows bytes only, so that any text has tokens, about one for each byte.
 """
 
 from __future__ import annotations

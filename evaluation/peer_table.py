@@ -25,7 +25,7 @@ class Peer:
     arguments : dict
         Arguments of all ways.
     cache_type : str, optional
-        How it keeps keys and values, whatever it is asked for; None if it does what it is asked.
+        The type of its keys and values, if it takes no other; None if it takes the one that a benchmark asks for.
     """
 
     script: str

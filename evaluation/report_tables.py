@@ -122,7 +122,7 @@ def _of_method(pieces: list[dict[str, Any]], method: str) -> str:
 def _difference(rows: list[dict[str, Any]]) -> str:
     """Return the mean difference to dense of independent tasks, its standard error, and the share of bytes read.
 
-    The error of each task is the one of `widened`: a few equal scores do not prove that there is no difference.
+    `widened` gives the error of each task: a few equal scores do not prove that there is no difference.
     """
     if not rows:
         return _NOTHING
